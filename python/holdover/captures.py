@@ -76,7 +76,7 @@ def explain(
     ValueError
         If an outage ends before it begins.
     """
-    told, damage = _holdover.explain(Path(capture), [(begin, end) for begin, end in outages], only_given)
+    explained, damage = _holdover.explain(Path(capture), [(begin, end) for begin, end in outages], only_given)
     if damage is not None:
         warnings.warn(damage, stacklevel=2)
-    return [Explained(**one) for one in told]
+    return [Explained(**one) for one in explained]

@@ -41,7 +41,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
         [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdin is not None and process.stdout is not None
-    told: list[str] = []
+    collected: list[str] = []
     try:
         try:
             with process.stdin as stdin:
@@ -52,7 +52,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
         for line in process.stdout:
             what = json.loads(line)
             if "warnings" in what:
-                told = what["warnings"]
+                collected = what["warnings"]
             elif "error" in what:
                 raise _RAISED.get(what["kind"], HoldoverError)(what["error"])
             elif progress is not None:
@@ -61,7 +61,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
             raise HoldoverError(f"the process of the run has ended early, with status {process.returncode}")
     finally:
         _end(process)
-    for warning in told:
+    for warning in collected:
         warnings.warn(warning, stacklevel=3)
 
 

@@ -189,7 +189,7 @@ def _drive(
             elif future.status == "error":
                 error = future.exception()
                 needed = " (the scheduler and all workers need the Python module holdover)" if "deserialization" in str(error) else ""
-                raise HoldoverError(f"a task has failed{needed}: {error!r}; {_GOES_ON}") from error
+                raise HoldoverError(f"a task has failed{needed}: {error!r}; {_CONTINUES}") from error
             elif client.status == "running":
                 # Its worker has failed, or the scheduler has lost the task.
                 again.append(units)
@@ -209,11 +209,11 @@ def _drive(
                 pass
 
 
-_GOES_ON = "what was finished is kept, and the same call goes on with it"
+_CONTINUES = "what was finished is kept, and the same call continues with it"
 
 
 def _gone(what: str) -> str:
-    return f"the sweep has lost its workers ({what}); {_GOES_ON}"
+    return f"the sweep has lost its workers ({what}); {_CONTINUES}"
 
 
 #: Of the last sweeps that this process has worked for, what makes their runs.
@@ -254,7 +254,7 @@ def _main(arguments: list[str] | None = None) -> int:
         import distributed  # noqa: F401
     except ImportError:
         print("error: Dask is not installed for this Python; pip install '.[dask]' in a clone, or pip install distributed", file=sys.stderr)
-        return _TOLD
+        return _REPORTED
     last = 0.0
     parent = os.getppid()
 
@@ -283,15 +283,15 @@ def _main(arguments: list[str] | None = None) -> int:
         return 130
     except ScenarioError as error:
         print(error.report, end="", file=sys.stderr)
-        return _TOLD
+        return _REPORTED
     except (HoldoverError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return _TOLD
+        return _REPORTED
     return 0
 
 
 #: The exit code after an error that was printed.
-_TOLD = 3
+_REPORTED = 3
 
 
 def _connected(address: str) -> Any:

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::errors::failed;
 
-/// Does long work in a thread of its own, without the interpreter. Meanwhile `tell` is called now and then, and signals are looked at: what either
+/// Does long work in a thread of its own, without the interpreter. Meanwhile `tell` is called now and then, and signals are checked: what either
 /// raises sets the flag that the work is to look at, and is raised when that has ended.
 pub(crate) fn attended<T: Send>(
     py: Python<'_>,

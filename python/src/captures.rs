@@ -1,4 +1,4 @@
-//! What captures tell: where connections lost their time, and what their link did.
+//! Captures: where connections lost their time, and the behaviour of their link.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

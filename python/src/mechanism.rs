@@ -102,7 +102,7 @@ impl PythonFilter {
         }
     }
 
-    /// What the object has asked for.
+    /// The requests of the object.
     fn fetch(&mut self, py: Python<'_>, now: Instant) -> PyResult<()> {
         let object = self.object.bind(py);
         let has = |list: &str| Ok::<bool, PyErr>(!object.getattr(list)?.is_none());

@@ -127,7 +127,7 @@ pub(crate) fn run(
     Ok(refused.chain(warnings(&summary)).collect())
 }
 
-/// The kernels that are asked for.
+/// The requested kernels.
 fn prepare(
     py: Python<'_>,
     (_, repeat, simulated, congestion): OnKernels,
@@ -144,7 +144,7 @@ fn prepare(
     Kernels::prepare(KernelOptions { repeat, congestion, simulated }, names, worlds).map_err(|error| failed(py, error))
 }
 
-/// The variants that were asked for, with their worlds.
+/// The requested variants, with their worlds.
 fn chosen<'a>(
     py: Python<'_>,
     scenario: &'a holdover_scenario::Scenario,

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use holdover_lab::sweep::columns::{AxisColumns, runs_columns};
 use holdover_lab::sweep::driver::{Driver, Worker};
 use holdover_lab::sweep::engine::{self, Outcome};
 use holdover_lab::sweep::table::{Columns, Kind};
-use holdover_lab::sweep::tables::{self, AxisColumns};
+use holdover_lab::sweep::tables;
 use holdover_lab::sweep::{DirectoryError, Findings, FinishedRuns, Ledger, Plan, PlanError, Progress, SweepDir, Unit};
 use holdover_report::Manifest;
 use holdover_scenario::Scenario;
@@ -83,7 +84,7 @@ pub(crate) fn open_sweep(py: Python<'_>, directory: PathBuf) -> PyResult<SweepFi
     Ok(SweepFiles::new(&plan, head.name, head.runs, &directory))
 }
 
-/// The tables of a sweep that is complete, which are read from their files when they are asked for.
+/// The tables of a sweep that is complete, which are read from their files on access.
 #[pyclass(frozen, module = "holdover._holdover")]
 pub(crate) struct SweepFiles {
     /// The name of what was swept.
@@ -123,7 +124,7 @@ impl SweepFiles {
             name,
             count: (runs, plan.points()),
             directory: directory.to_owned(),
-            runs: tables::runs_columns(&axes),
+            runs: runs_columns(&axes),
             points: tables::points_columns(plan, &axes),
             tests: tables::tests_columns(plan, &axes),
         }
@@ -162,7 +163,7 @@ pub(crate) fn sweep(
         Outcome::Complete(runs) => finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started),
         Outcome::Interrupted(progress) => {
             let message = format!(
-                "interrupted; {} of about {} runs are kept in {}; the same call goes on with them",
+                "interrupted; {} of about {} runs are kept in {}; the same call continues with them",
                 progress.done,
                 progress.expected,
                 directory.path().display()

@@ -103,23 +103,18 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("link_attached", "Whether the agent is in the path of the link's packets", attached);
     registry.register("link_outages", "How often the link was down", outages);
     registry.register_with_unit("link_down", "For how long the link was down", Unit::Seconds, down);
-    registry.register("link_warnings", "How often a cut was foretold", warnings);
+    registry.register("link_warnings", "Warnings of a cut", warnings);
     registry.register("link_false_warnings", "Warnings after which no cut came", false_warnings);
     registry.register("link_moves", "How often the link's address changed", moves);
-    registry.register("woken", "Connections that were woken after outages, by what became of them", woken);
-    registry.register(
-        "unaided",
-        "Connections that went on after outages before anything was sent to wake them",
-        unaided,
-    );
-    let help =
-        "How much sooner woken connections went on than by this host's own timers, where those were to send again";
+    registry.register("woken", "Connections that were woken after outages, by outcome", woken);
+    registry.register("unaided", "Connections that resumed after outages before the agent sent anything", unaided);
+    let help = "How much sooner woken connections resumed than by this host's pending retransmission timers";
     registry.register_with_unit("saved", help, Unit::Seconds, saved);
     registry.register_collector(Box::new(ResumeTimes(times)));
-    registry.register("packets", "Packets that passed, by what became of them", packets);
+    registry.register("packets", "Packets that passed, by fate", packets);
     registry.register("connections", "Connections that are known", gauge(status.connections_in_all));
     let timeouts = counter(status.user_timeouts.set + status.user_timeouts.set_open);
-    registry.register("user_timeouts_set", "User timeouts that connections were given", timeouts);
+    registry.register("user_timeouts_set", "User timeouts set on connections", timeouts);
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = encode(&mut text, &registry);

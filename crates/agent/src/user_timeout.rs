@@ -53,7 +53,7 @@ pub struct UserTimeouts {
     pass_interval: Duration,
     next_pass: Instant,
     asked: Questions,
-    /// Exempt connections, whatever the policy.
+    /// Exempt connections, independent of the policy.
     left_alone: BTreeSet<u64>,
     given: BTreeMap<u64, Given>,
 }

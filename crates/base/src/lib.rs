@@ -7,8 +7,10 @@
 
 mod rng;
 mod time;
+mod unit_error;
 mod units;
 
 pub use rng::Rng;
 pub use time::{Duration, Instant};
-pub use units::{BitRate, ByteCount, UnitError};
+pub use unit_error::UnitError;
+pub use units::{BitRate, ByteCount};

@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 use core::str::FromStr;
 
-use crate::units::{UnitError, split_number};
+use crate::unit_error::{UnitError, split_number};
 
 /// A point in time: nanoseconds since the start of the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -256,7 +256,10 @@ fn cannot_be_written(path: &Path, error: &std::io::Error) -> ExitCode {
 /// The note on an interruption: pages and tables are written only at the end.
 fn kept(args: &ConformanceArgs) -> String {
     if let Some(path) = &args.journal {
-        return format!("the runs that have ended are kept in {}: the same command goes on from there", path.display());
+        return format!(
+            "the runs that have ended are kept in {}: the same command continues from there",
+            path.display()
+        );
     }
     let files = [&args.out, &args.csv].into_iter().flatten().map(|path| path.display().to_string()).collect::<Vec<_>>();
     match files.as_slice() {
@@ -265,7 +268,7 @@ fn kept(args: &ConformanceArgs) -> String {
     }
 }
 
-/// What pages say of their making: the command line of this process, without the journal, which changes nothing of the result.
+/// The command line of this process, as pages show it: without the journal, which does not affect the result.
 pub(crate) fn about() -> About {
     let command = without_journal(std::env::args().skip(1));
     About { command, date: utc(SystemTime::now()).0[..10].to_owned() }

@@ -425,8 +425,8 @@ mod tests {
     fn every_command_has_examples_and_each_of_them_parses() {
         let mut all = BTreeSet::new();
         paths(&CommandLine::command(), "", &mut all);
-        let told: BTreeSet<String> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
-        assert_eq!(told, all);
+        let documented: BTreeSet<String> = EXAMPLES.iter().map(|(path, _)| (*path).to_owned()).collect();
+        assert_eq!(documented, all);
         for (path, examples) in EXAMPLES {
             for (line, what) in *examples {
                 assert!(!what.is_empty() && !what.ends_with('.'), "{line}");

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::sweep::compare::{Comparison, method_in_words};
-use holdover_lab::sweep::engine::{self, Outcome, SweepError};
+use holdover_lab::sweep::engine::{self, Outcome};
 use holdover_lab::sweep::{
     CellFindings, DirectoryError, Findings, FindingsError, FinishedRuns, JournalError, Ledger, Plan, PlanError,
-    PointFindings, Progress, SweepDir,
+    PointFindings, Progress, SweepDir, SweepError,
 };
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
@@ -78,7 +78,7 @@ enum CommandError {
     #[error("{0}")]
     Dask(dask::DaskError),
     #[error(
-        "interrupted; {} of about {} runs are kept in {}; the same command with --out {} goes on with them",
+        "interrupted; {} of about {} runs are kept in {}; the same command with --out {} continues with them",
         progress.done, progress.expected, directory.display(), directory.display()
     )]
     Interrupted { progress: Progress, directory: PathBuf },

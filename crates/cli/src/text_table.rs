@@ -34,7 +34,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 
 /// The greatest width of a table.
 pub(crate) fn table_width() -> Option<usize> {
-    // Unit tests compare whole tables, whatever terminal they run in.
+    // Unit tests compare whole tables, independent of the terminal.
     if cfg!(test) { None } else { terminal_width() }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn run<T: Top>(instead: &str, mut ask: impl FnMut() -> Result<T, Stri
         print_error(&format_args!("top is for terminals; {instead}"));
         return ExitCode::FAILURE;
     }
-    // A daemon that is not there is said in a line, not on a screen.
+    // An error is printed as a line, not on the full screen.
     let answer = match ask() {
         Ok(answer) => answer,
         Err(error) => {
@@ -179,7 +179,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) given_up: &'a [usize],
 }
 
-/// Columns of so many characters get more where there is room.
+/// Columns of this width grow where there is room.
 const WIDE: u16 = 20;
 
 impl Columns<'_> {

@@ -1,4 +1,4 @@
-//! What the grids share: runs of cells in parallel, medians, and what a report is.
+//! Common to the grids: runs of cells in parallel, medians, and the interface of a report.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -24,7 +24,7 @@ use super::progress::Progress;
 pub trait Grid: Sync {
     /// Where its runs are made.
     type Place: GridPlace;
-    /// What all runs use, once this machine is known to allow them.
+    /// Shared by all runs, after the check that this machine allows them.
     type Machine: Sync;
     /// The result of a run, as journals keep it.
     type Run: Send + Sync + Serialize + DeserializeOwned;
@@ -51,17 +51,11 @@ pub trait Grid: Sync {
     /// It could not be made.
     fn run(&self, place: Self::Place, machine: &Self::Machine) -> Result<Self::Run, Self::Error>;
 
-    /// The report of the runs at these places.
-    fn report(
-        &self,
-        machine: Self::Machine,
-        places: &[Self::Place],
-        outcome: Outcome<Self::Place, Self::Run>,
-        head: Head,
-    ) -> Self::Report;
+    /// The report of these runs.
+    fn report(&self, machine: Self::Machine, outcome: Outcome<Self::Place, Self::Run>, head: Head) -> Self::Report;
 }
 
-/// What of a grid is measured, and how often.
+/// The selected part of a grid, and the number of runs.
 #[derive(Clone, Debug)]
 pub struct GridOptions {
     /// Only places whose name contains this.
@@ -145,7 +139,7 @@ struct Share<'a> {
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        // A run that panics gives them back, too, or the others would wait for ever.
+        // Also after a panic of the run, or the others would wait for ever.
         *self.of.free.lock().unwrap_or_else(PoisonError::into_inner) += self.files;
         self.of.given_back.notify_all();
     }
@@ -200,11 +194,16 @@ impl Display for Head {
     }
 }
 
+/// The longest time for a run in which the link is down for `cut`: a timer that ends just before the link's return runs twice as long again.
+pub(super) fn time_limit(cut: holdover_base::Duration) -> holdover_base::Duration {
+    holdover_base::Duration::from_secs(60) + cut * 4
+}
+
 /// A run that a busy machine has spoiled is made again, at most so often in all.
 pub(super) const TRIES: u32 = 3;
 
 /// Makes a run until it counts: until `run_once`, which gets the number of the try, returns one that `is_spoiled` does not reject. The last
-/// try counts whatever the machine did. `None` if every try returned none.
+/// try counts in any case. `None` if every try returned none.
 pub(super) fn counted<R, E>(
     run_once: impl Fn(u32) -> Result<Option<R>, E>,
     is_spoiled: impl Fn(&R) -> bool,
@@ -221,7 +220,7 @@ pub(super) fn counted<R, E>(
     Ok(last)
 }
 
-/// The runs of each place.
+/// The runs of each place, in the order of the page.
 pub type Runs<P, R> = BTreeMap<P, Vec<R>>;
 
 /// The results of all runs.
@@ -245,7 +244,7 @@ pub struct Failure {
 const HOPELESS: usize = 3;
 
 /// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
-/// machine. A run that fails is reported and the others go on. Runs in the journal are not repeated.
+/// machine. A run that fails is reported, and the others continue. Runs in the journal are not repeated.
 ///
 /// # Errors
 /// No run succeeded: the first failure.
@@ -315,7 +314,7 @@ where
     }
 }
 
-/// Makes the runs of a grid at these places, of which it reports to `watch`, on several threads.
+/// Makes the runs of a grid at these places on several threads, and reports them to `watch`.
 ///
 /// # Errors
 /// See [`GridError`].
@@ -334,10 +333,10 @@ pub fn measure<G: Grid>(
     let started = std::time::Instant::now();
     let outcome = run_all(places, options, journal, watch, |place| grid.run(place, &machine));
     let outcome = outcome.map_err(GridError::Hopeless)?;
-    Ok(grid.report(machine, places, outcome, Head::new(about, started.elapsed(), options.path)))
+    Ok(grid.report(machine, outcome, Head::new(about, started.elapsed(), options.path)))
 }
 
-/// What a journal says of its grid.
+/// The title of a grid in its journal.
 fn title(grid: &str, path: NetPath) -> String {
     format!("{grid}, {}, {}, {} packets", path.rate, path.round_trip(), path.queue)
 }

@@ -1,4 +1,4 @@
-//! What this machine's kernel does around outages, and what the agent, the gateway and host identity make of it.
+//! Measures how this machine's kernel behaves around outages, and how it does with the agent, the gateway and host identity.
 //!
 //! [`kernel`] runs the experiments of `holdover_testbed::conformance` and compares the kernel with the profiles that copy it. The others
 //! are grids of transfers on kernels in network namespaces, each a [`Grid`] with bounds: [`agent`] across outages, [`agent_links`] on
@@ -23,12 +23,13 @@ pub mod kernel_matrix;
 pub mod moves;
 mod page;
 mod progress;
+mod results;
 mod routed;
 
 pub use grid::{Failure, Grid, GridError, GridOptions, GridPlace, GridReport, Head, Outcome, Runs, Unable, measure};
 pub use progress::Progress;
 
-/// What a report says of its making, besides the machine.
+/// How a report was made, besides the machine.
 #[derive(Clone, Debug)]
 pub struct About {
     /// The command that makes it again.

@@ -1,6 +1,8 @@
-//! What the pages and tables of the grids share.
+//! Common to the pages and tables of the grids.
 
 use std::fmt::Display;
+
+use holdover_base::Duration;
 
 use crate::grid::{Failure, GridReport, Head};
 
@@ -12,22 +14,47 @@ pub(super) fn page(title: &str, report: &impl GridReport, head: &Head, how: &str
     text
 }
 
-/// The section of a page that names the runs that could not be made; empty if there are none.
-pub(super) fn failures(failures: &[Failure]) -> String {
-    let rows: String = failures.iter().map(|failure| format!("- {}: {}\n", failure.place, failure.error)).collect();
-    if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
+/// A section of a page: its head, up to its rows, and the rows; empty if there are none.
+pub(super) fn section(head: &str, rows: impl Iterator<Item = String>) -> String {
+    let rows: String = rows.collect();
+    if rows.is_empty() { rows } else { format!("{head}{rows}\n") }
 }
 
-/// The section that names the places that miss bounds; empty if there are none.
+/// The section that names the runs that could not be made.
+pub(super) fn failures(failures: &[Failure]) -> String {
+    let rows = failures.iter().map(|failure| format!("- {}: {}\n", failure.place, failure.error));
+    section("## Runs that could not be made\n\n", rows)
+}
+
+/// The section that names the places that miss bounds.
 pub(super) fn misses<'a, P: Display>(all: impl Iterator<Item = (P, &'a [String])>) -> String {
     let missing = all.filter(|(_, misses)| !misses.is_empty());
-    let rows: String = missing.map(|(place, misses)| format!("- {place}: {}\n", misses.join("; "))).collect();
-    if rows.is_empty() { rows } else { format!("## Those that miss\n\n{rows}\n") }
+    section("## Those that miss\n\n", missing.map(|(place, misses)| format!("- {place}: {}\n", misses.join("; "))))
 }
 
 /// `text` in bold if it misses a bound.
 pub(super) fn marked(misses: bool, text: &str) -> String {
     if misses { format!("**{text}**") } else { text.to_owned() }
+}
+
+/// The texts of cells that differ in one thing, as in `3 s → 2 s`.
+pub(super) fn compared<C>(cells: &[&C], text: impl Fn(&C) -> String) -> String {
+    cells.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ")
+}
+
+/// A time in milliseconds.
+pub(super) fn in_millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// For people; `never` for what did not happen.
+pub(super) fn millis_or_never(value: Option<f64>) -> String {
+    value.filter(|millis| millis.is_finite()).map_or("never".to_owned(), |millis| format!("{millis:.0} ms"))
+}
+
+/// For people; `never` for what did not happen.
+pub(super) fn seconds_or_never(value: Option<f64>) -> String {
+    value.map_or("never".to_owned(), |seconds| format!("{seconds:.2} s"))
 }
 
 /// A field of a table; empty if there is no value.

@@ -1,6 +1,6 @@
 //! How far the measurements are.
 
-/// What has happened. Several threads report it.
+/// An event of a measurement. Several threads report events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress<'a> {
     /// The measurements begin.

@@ -6,6 +6,8 @@ use holdover_base::{Duration, Instant};
 use holdover_link::{LinkConfig, QueueLimit, Rate};
 use holdover_sim::{FlowConfig, Layer2, LinkBetween, LinkId, NodeConfig, NodeId, Role, Traffic, WorldConfig};
 use holdover_tcp::Profile;
+use holdover_testbed::Lateness;
+use holdover_testbed::world::RealWorld;
 use holdover_transfers::NetPath;
 
 pub(super) const PHONE: NodeId = NodeId(0);
@@ -69,4 +71,17 @@ pub(super) fn flow(name: &str, [from, to]: [NodeId; 2], traffic: Traffic, ipv6: 
         traffic,
         ipv6,
     }
+}
+
+/// How late threads were between `back_at`, when the path carries again, and the first new data, `first_data` later; without such data until
+/// now.
+pub(super) fn lateness(
+    machine: &Lateness,
+    world: &RealWorld,
+    back_at: Instant,
+    first_data: Option<Duration>,
+) -> Duration {
+    let wall = |at| world.clock().wall(at);
+    let until = first_data.map_or_else(std::time::Instant::now, |first| wall(back_at + first));
+    machine.worst_between(wall(back_at), until)
 }

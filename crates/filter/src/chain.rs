@@ -151,7 +151,7 @@ impl Chain {
         endpoint.chain(self.filters.iter().filter_map(|filter| filter.poll_timeout())).min()
     }
 
-    /// What the mechanisms store together.
+    /// The state that the mechanisms store together.
     pub fn stored(&self) -> Stored {
         let endpoint = self.endpoint.iter().map(|mechanism| mechanism.stored());
         endpoint.chain(self.filters.iter().map(|filter| filter.stored())).fold(Stored::default(), |all, one| all + one)

@@ -7,26 +7,7 @@ use holdover_base::Instant;
 use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
-use crate::{Connection, ControlMessage, LinkEvent, Presence, WakeOutcome};
-
-/// The direction of a packet through a filter, relative to the link beside it (see the [crate](crate)).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// To the link: from the host's own TCP; in the network, from a fixed host to a mobile one.
-    Outgoing,
-    /// From the link: to the host's own TCP; in the network, from a mobile host to a fixed one.
-    Incoming,
-}
-
-impl Direction {
-    /// The opposite direction.
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Outgoing => Self::Incoming,
-            Self::Incoming => Self::Outgoing,
-        }
-    }
-}
+use crate::{Connection, ControlMessage, Direction, LinkEvent, Presence, WakeOutcome};
 
 /// A filter's decision on a packet, which it may have rewritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +44,7 @@ pub struct Action {
     pub what: &'static str,
 }
 
-/// What a mechanism stores for others at one time.
+/// The state that a mechanism stores for others at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Stored {
     /// Bytes of packets, with headers, and of data in the buffers of connections that it terminates.
@@ -155,7 +136,7 @@ pub trait SegmentFilter: fmt::Debug + Send {
         None
     }
 
-    /// What the mechanism stores. It takes time in proportion to the number of connections.
+    /// The state that the mechanism stores. The call takes time in proportion to the number of connections.
     fn stored(&self) -> Stored {
         Stored::default()
     }

@@ -12,7 +12,7 @@ INLINE void sample_beyond(struct flow *flow, u64 sample)
 		flow->beyond = sample ? sample : 1;
 }
 
-// A segment of the peer's goes on to the host.
+// A segment of the peer is passed on to the host.
 INLINE void time_to_host(struct flow *flow, const struct packet *packet)
 {
 	const struct half *data = &flow->outgoing;
@@ -78,7 +78,7 @@ INLINE int is_under_way(u16 stage, u32 flags)
 	return flags & HALF_ACKED && !(stage & STAGE_RESET) && (stage & ended) != ended;
 }
 
-// Whether a mobile host refuses what comes from the fixed side: anybody can send it. (The core asks the same of what comes in.)
+// Whether a mobile host refuses what comes from the fixed side: any host can send it. (The core asks the same of what comes in.)
 INLINE int is_refused(const struct flow *flow, const struct packet *packet)
 {
 	const struct half *data = &flow->incoming;

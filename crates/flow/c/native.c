@@ -26,7 +26,7 @@ static int is_predicted(struct flow *flow, struct prediction *place, const struc
 
 	if (!note_if_predicted(own, direction, &tcp, packet->len, packet->segment_size, direction))
 		return 0;
-	// Nobody else waits for the flow here, so it is always up to date.
+	// No other processor waits for the flow here, so it is always up to date.
 	fold(flow, own, key, direction);
 	return 1;
 }

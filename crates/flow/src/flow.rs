@@ -224,7 +224,7 @@ impl Flow {
     }
 }
 
-/// What becomes of a packet by the verdict of the flow path, if there is one.
+/// The fate of a packet by the verdict of the flow path, if there is one.
 fn carry_out(verdict: Option<layout::Verdict>, packet: &mut Packet) -> (Verdict, Option<Notice>) {
     let Some(verdict) = verdict else { return (Verdict::Pass, None) };
     let notice = Notice::of(verdict.notice, verdict.notice_ack);

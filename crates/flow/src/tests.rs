@@ -435,7 +435,7 @@ proptest! {
                 Some(packet) => packet,
                 None => {
                     let Some(shape) = rest.next() else { break };
-                    // No two at the same time: whether one was refused is told by the time of the last one that was not.
+                    // No two at the same time: the time of the last accepted one shows whether one was refused.
                     now += Duration::from_millis(shape.millis) + Duration::from_micros(1);
                     let (own, other) = if shape.is_outgoing { (&mut host, peer) } else { (&mut peer, host) };
                     let seq = own.wrapping_add_signed(shape.ahead);

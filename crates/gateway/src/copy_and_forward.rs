@@ -96,9 +96,9 @@ impl CopyAndForward {
         if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
             return state.forget(agenda, connection);
         }
-        let is_news = state.acked.is_none_or(|acked| (segment.seq + segment.seq_len()).gt(acked));
+        let is_new = state.acked.is_none_or(|acked| (segment.seq + segment.seq_len()).gt(acked));
         let fits = state.cache.bytes() + packet.wire_len() <= config.buffer_bytes;
-        if state.warned && segment.seq_len() > 0 && is_news && fits {
+        if state.warned && segment.seq_len() > 0 && is_new && fits {
             state.cache.insert(now, packet);
             state.reschedule(agenda, connection, config.longest);
         }

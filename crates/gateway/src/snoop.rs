@@ -27,7 +27,7 @@
 //!
 //! The paper's hosts have no SACK. Today's senders detect losses by SACK blocks rather than by the number of duplicate ACKs (RFC 6675, RFC
 //! 8985), so to hide a loss, the blocks have to be hidden as well. While the base station retransmits the first missing segment, an ACK
-//! with new SACK blocks only is a duplicate ACK like any other, whatever its window, and a new ACK is forwarded without its blocks. The
+//! with new SACK blocks only is a duplicate ACK like any other, with any window, and a new ACK is forwarded without its blocks. The
 //! base station uses the hidden blocks: such a new ACK makes it retransmit the missing segment as a first duplicate ACK does, and only
 //! segments above the highest block are expected to cause more duplicate ACKs.
 //!
@@ -319,7 +319,7 @@ impl State {
             && (segment.window == self.window || !segment.options.sack.is_empty())
     }
 
-    /// The end of the DSACK block of a pure ACK without other news.
+    /// The end of the DSACK block of a pure ACK that carries nothing else new.
     fn only_dsack(&self, segment: &Segment) -> Option<Seq> {
         let highest = highest_sacked(segment).filter(|highest| highest.le(segment.ack))?;
         (segment.is_pure_ack() && segment.window == self.window).then_some(highest)

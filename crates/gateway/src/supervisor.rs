@@ -212,7 +212,7 @@ impl Supervisor {
             *state = State::default();
             return Verdict::Pass;
         }
-        // A host that sends is present, whatever was reported, unless the packet was in flight when it left.
+        // A host that sends is present in spite of reports, unless the packet was in flight when it left.
         let was_away = state.gone_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS);
         let is_newest = state.acked.is_none_or(|acked| segment.ack.ge(acked));
         let before = state.acked;

@@ -122,7 +122,7 @@ pub struct Daemon {
     drained_by: Option<Instant>,
     /// The time that split connections have to end after a request to stop.
     split_drain: Duration,
-    /// Told to stop: when it ends even if split connections are left.
+    /// Set at a request to stop: when the daemon ends even if split connections are left.
     stops_by: Option<Instant>,
     _ownership: Ownership,
     /// Dropped last: a later signal ends the process at once.

@@ -343,8 +343,8 @@ impl Engine {
     /// Handles kernel notifications. Returns whether the interface has come back with another index.
     pub(crate) fn handle_watch(&mut self, now: Instant) -> Result<bool, EngineError> {
         let mut has_returned = false;
-        for news in self.watch.handle_ready() {
-            match news {
+        for notification in self.watch.handle_ready() {
+            match notification {
                 LinkNotification::Link(interface) => {
                     let before = std::mem::replace(&mut self.interface, interface);
                     if before.has_carrier != self.interface.has_carrier {

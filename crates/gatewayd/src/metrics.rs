@@ -73,9 +73,9 @@ pub fn encode_status(status: &Status) -> String {
         ("refused", unsendable.refused),
         ("redundant", unsendable.redundant),
     ];
-    registry.register("diverted_packets", "Packets that were diverted, by what became of them", counts(&fates));
+    registry.register("diverted_packets", "Packets that were diverted, by fate", counts(&fates));
     let acks = [("lowered", status.path.lowered), ("withheld", status.path.withheld)];
-    registry.register("acks_held", "ACKs of TCP that were held back, by what became of their packets", counts(&acks));
+    registry.register("acks_held", "ACKs of TCP that were held back, by the fate of their packets", counts(&acks));
     let alone =
         [("signed", status.path.signed), ("multipath", status.path.multipath), ("full", status.path.connections_full)];
     registry.register("tcp_left_alone", "TCP packets that passed unchanged, by reason", counts(&alone));
@@ -101,13 +101,13 @@ pub fn encode_status(status: &Status) -> String {
         ("station", status.reports.stations),
         ("wireguard", status.reports.wireguard),
     ];
-    registry.register("reports", "Reports about mobile hosts from outside, by what became of them", counts(&reports));
+    registry.register("reports", "Reports about mobile hosts from outside, by outcome", counts(&reports));
     if let Some(handoff) = &status.handoff {
         let packets =
             [("left", handoff.packets_left), ("came", handoff.packets_came), ("unconfirmed", handoff.packets_lost)];
         registry.register(
             "handoff_packets",
-            "Packets given to other gateways, taken from them, and never confirmed",
+            "Packets sent to other gateways, received from them, and never confirmed",
             counts(&packets),
         );
         let handoffs = [("left", handoff.left), ("came", handoff.came), ("lost", handoff.lost)];
@@ -139,7 +139,7 @@ fn register_split(registry: &mut Registry, split: &SplitStatus) {
         ("unreachable", split.unreachable),
         ("unanswered", split.unanswered),
     ];
-    registry.register("split_outcomes", "Connections split, and what became of them and of others", counts(&outcomes));
+    registry.register("split_outcomes", "Connections, split or not, by outcome", counts(&outcomes));
     let bytes = [("to_mobile", split.to_mobile_bytes), ("from_mobile", split.from_mobile_bytes)];
     registry.register_with_unit("split", "Bytes of split connections, by direction", Unit::Bytes, counts(&bytes));
     let unsplit = split.unsplit;

@@ -54,21 +54,21 @@ impl Watch {
 
     /// The notifications since the last call.
     pub(crate) fn handle_ready(&mut self) -> Vec<LinkNotification> {
-        let mut news = Vec::new();
+        let mut notifications = Vec::new();
         loop {
             match self.monitor.receive() {
                 Ok(Some(Notification::Messages(messages))) => {
                     for message in &messages {
                         if let NetlinkPayload::InnerMessage(message) = &message.payload {
-                            news.extend(self.read(message));
+                            notifications.extend(self.read(message));
                         }
                     }
                 }
-                Ok(None) => return news,
+                Ok(None) => return notifications,
                 // Lost notifications are replaced by a look-up.
                 Ok(Some(Notification::Overrun)) | Err(_) => {
-                    news.push(LinkNotification::Lost);
-                    return news;
+                    notifications.push(LinkNotification::Lost);
+                    return notifications;
                 }
             }
         }

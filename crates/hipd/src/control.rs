@@ -64,7 +64,7 @@ pub enum Response {
         /// Its secret.
         secret: Secret,
     },
-    /// Nobody has accepted the invitation.
+    /// The invitation was not accepted.
     Open,
     /// A host has accepted it.
     Joined {

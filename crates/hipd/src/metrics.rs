@@ -74,11 +74,11 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("rekeyings", "How often keys were changed", counts(peers, |peer| peer.counters.rekeyed));
     proxied(&mut registry, status);
     let Counters { relayed_hip, relayed_esp, woken, hip_in, hip_out, .. } = status.counters;
-    registry.register("hip_received", "HIP packets that came", counter(hip_in));
-    registry.register("hip_sent", "HIP packets that went out", counter(hip_out));
+    registry.register("hip_received", "HIP packets received", counter(hip_in));
+    registry.register("hip_sent", "HIP packets sent", counter(hip_out));
     registry.register("relayed_hip", "HIP packets that were forwarded", counter(relayed_hip));
     registry.register("relayed_esp", "ESP packets that were forwarded", counter(relayed_esp));
-    registry.register("woken", "Packets made to have TCP go on after a move", counter(woken));
+    registry.register("woken", "Packets generated so that TCP resumes after a move", counter(woken));
     registry.register("clients", "Clients that are registered here", gauge(status.clients));
     registry.register("dropped", "Packets that were dropped, by cause", dropped(status));
     let mut text = String::new();

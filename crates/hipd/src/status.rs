@@ -27,7 +27,7 @@ pub struct Status {
     pub udp: bool,
     /// Whether TCP is woken after a move.
     pub wake: bool,
-    /// What this host serves as: "rendezvous", "relay".
+    /// The service of this host: "rendezvous" or "relay".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Serves>,
     /// Clients that are registered here.

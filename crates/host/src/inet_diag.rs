@@ -44,7 +44,7 @@ pub struct InetDiagRequest {
     pub ends: (SocketAddr, SocketAddr),
     /// The incoming interface; 0 for any, which does not find sockets bound to an interface.
     pub interface: u32,
-    /// Tells apart successive sockets with the same addresses.
+    /// Distinguishes successive sockets with the same addresses.
     pub cookie: [u8; 8],
 }
 

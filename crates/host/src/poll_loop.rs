@@ -150,7 +150,7 @@ fn timespec(duration: Duration) -> Timespec {
 
 /// Signals as input of a poll loop: readable once one has arrived.
 ///
-/// On drop, its handlers are removed. A signal without any input left ends the process, whatever its action was before.
+/// On drop, its handlers are removed. A signal without any input left ends the process, independent of its former action.
 #[derive(Debug)]
 pub struct SignalInput {
     stream: UnixStream,

@@ -4,7 +4,7 @@
 //! burst-noise channel", 1960; Elliott, 1963) the bit error rate is that of a good or a bad state, which last for exponentially distributed
 //! times or numbers of bits. A frame that meets both states survives with the product of the probabilities of its parts.
 //!
-//! The states of a channel that changes with time depend only on the seed, whatever is sent; those of one that changes with bits advance
+//! The states of a channel that changes with time depend only on the seed, not on the traffic; those of one that changes with bits advance
 //! only with the bits sent.
 
 use std::collections::VecDeque;

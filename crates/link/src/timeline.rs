@@ -22,7 +22,7 @@ pub(crate) struct Timeline {
     window: VecDeque<Outage>,
     /// Whether the source is exhausted.
     finished: bool,
-    /// The start of a manual cut, whatever the schedule.
+    /// The start of a manual cut, independent of the schedule.
     manual_cut: Option<Instant>,
     /// Whether the schedule's first outage in the window has begun, as of `pass`.
     in_outage: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Timeline {
     longer_by: Duration,
     /// The source's next outage, if it was already drawn.
     ahead: Option<Outage>,
-    /// What was planned so far depends on connectivity up to here only.
+    /// Plans so far depend on connectivity up to here only.
     known_to: Instant,
     /// Whether a manual cut has ended.
     was_cut: bool,
@@ -106,7 +106,7 @@ impl Timeline {
         state
     }
 
-    /// What is planned depends on connectivity up to `t`.
+    /// A plan depends on connectivity up to `t`.
     #[inline]
     pub(crate) fn note_known_to(&mut self, t: Instant) {
         self.known_to = self.known_to.max(t);

@@ -36,7 +36,7 @@ pub(crate) struct UnderWay<F> {
     pub(crate) start: Instant,
     /// End of the transmission.
     pub(crate) end: Instant,
-    /// Its random impairments, whatever the outages.
+    /// Its random impairments, independent of outages.
     pub(crate) mark: Mark,
     pub(crate) fate: Fate,
     /// The number of transmissions, this one included.

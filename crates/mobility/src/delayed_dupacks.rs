@@ -94,7 +94,7 @@ impl DelayedDupacks {
         };
         let state = connections.observe(now, Direction::Outgoing, connection, segment).value;
         if !state.is_duplicate(segment) {
-            if state.is_news(segment) {
+            if state.is_new(segment) {
                 if !state.held.is_empty() {
                     actions.push_back(Action {
                         at: now,
@@ -127,7 +127,7 @@ impl DelayedDupacks {
 
 impl State {
     /// Whether it acknowledges more than the last ACK, or begins or ends the connection.
-    fn is_news(&self, segment: &Segment) -> bool {
+    fn is_new(&self, segment: &Segment) -> bool {
         let ends = segment.flags.intersects(Flags::SYN | Flags::RST);
         ends || self.last.is_none_or(|(ack, _)| segment.ack.gt(ack))
     }

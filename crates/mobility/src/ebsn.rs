@@ -3,7 +3,7 @@
 //! current timeout: the backoff, cwnd and ssthresh do not change. When notifications stop, the timer expires as usual.
 //!
 //! A notification is honoured if it quotes a connection of this host and an outstanding byte (RFC 5927 section 4.1), and for at most
-//! [`EbsnConfig::longest`] from the first one on while SND.UNA does not advance: nobody can stop the timer for ever, and the limit on
+//! [`EbsnConfig::longest`] from the first one on while SND.UNA does not advance: an attacker cannot stop the timer for ever, and the limit on
 //! retransmissions (RFC 9293 section 3.8.3, R2) still applies.
 
 use std::collections::{BTreeMap, VecDeque};

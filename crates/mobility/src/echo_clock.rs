@@ -119,7 +119,7 @@ pub(crate) fn is_older(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The fastest of the usual rates for a clock that has made so many ticks in `span`.
+/// The fastest of the usual rates for a clock that has advanced by `ticks` in `span`.
 fn plausible_rate(ticks: u64, span: Duration) -> Option<u64> {
     let micros = span.as_micros();
     RATES.into_iter().find(|&rate| {

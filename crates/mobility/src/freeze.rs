@@ -95,7 +95,7 @@ pub enum WarningPeriod {
     /// This many round trips of the connection, measured from its packets, queues included; as [`Self::WholeLead`]
     /// without a measurement.
     RoundTrips(f64),
-    /// A time after the warning that is adapted by experience, whatever lead it names: after each cut, a period that
+    /// A time after the warning that is adapted by experience, independent of the lead in the warning: after each cut, a period that
     /// was shorter than the round trip brings the next freeze forward by `step`, and one that was longer postpones it
     /// (the thesis's dynamic threshold, section 7.2, as far as possible after the warning; the thesis does not give the
     /// step).

@@ -3,8 +3,8 @@
 //! outstanding byte while it backs off shows that the path was broken. Each such message takes back one doubling; if the reduced timeout is
 //! over already, the sender retransmits at once. Linux implements this.
 //!
-//! So a mobile host whose link is back tells the peer, truthfully if late, that it was unreachable: twelve times, a millisecond apart, as
-//! many as there may be doublings; and it tells its own TCP the same about the peer. It stops as soon as data arrives.
+//! So a mobile host whose link is back reports to the peer, truthfully if late, that it was unreachable: twelve times, a millisecond apart, as
+//! many as there may be doublings; and it reports the same about the peer to its own TCP. It stops as soon as data arrives.
 //!
 //! Failure modes: many networks filter ICMP about hosts other than its sender's neighbours, or translate addresses on the path; senders
 //! other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and does not end the connection). It must quote exactly the

@@ -122,10 +122,10 @@ impl UserTimeoutPolicy {
         let waits = |tcp: &holdover_tcp::Connection, former: &Former| {
             tcp.send_queue_len() > 0 && former.una.is_none_or(|una| tcp.snd_una() == una)
         };
-        let goes_on = |id: &ConnectionId, former: &mut Former| {
+        let has_resumed = |id: &ConnectionId, former: &mut Former| {
             endpoint.connection(*id).is_none_or(|tcp| tcp.is_closed() || !waits(tcp, former))
         };
-        let those: Vec<(ConnectionId, Former)> = self.former.extract_if(.., goes_on).collect();
+        let those: Vec<(ConnectionId, Former)> = self.former.extract_if(.., has_resumed).collect();
         self.returns = !self.former.is_empty();
         for (id, former) in those {
             let Some(tcp) = endpoint.connection_mut(id).filter(|tcp| !tcp.is_closed()) else { continue };

@@ -97,17 +97,6 @@ const VALUES: &[(&str, i64)] = &[
     ("TCP_FASTOPEN_NO_COOKIE", 34),
     ("TCP_INQ", 36),
     ("TCP_CM_INQ", 36),
-    ("TCP_ESTABLISHED", 1),
-    ("TCP_SYN_SENT", 2),
-    ("TCP_SYN_RECV", 3),
-    ("TCP_FIN_WAIT1", 4),
-    ("TCP_FIN_WAIT2", 5),
-    ("TCP_TIME_WAIT", 6),
-    ("TCP_CLOSE", 7),
-    ("TCP_CLOSE_WAIT", 8),
-    ("TCP_LAST_ACK", 9),
-    ("TCP_LISTEN", 10),
-    ("TCP_CLOSING", 11),
     ("IP_TOS", 1),
     ("IP_TTL", 2),
     ("IP_RECVTOS", 13),
@@ -120,6 +109,21 @@ const VALUES: &[(&str, i64)] = &[
     ("IPV6_UNICAST_HOPS", 16),
     ("IPV6_MTU", 24),
     ("IPV6_V6ONLY", 26),
+];
+
+/// The states of a connection, as values of `tcpi_state`.
+pub(crate) const STATES: &[(&str, i64)] = &[
+    ("TCP_ESTABLISHED", 1),
+    ("TCP_SYN_SENT", 2),
+    ("TCP_SYN_RECV", 3),
+    ("TCP_FIN_WAIT1", 4),
+    ("TCP_FIN_WAIT2", 5),
+    ("TCP_TIME_WAIT", 6),
+    ("TCP_CLOSE", 7),
+    ("TCP_CLOSE_WAIT", 8),
+    ("TCP_LAST_ACK", 9),
+    ("TCP_LISTEN", 10),
+    ("TCP_CLOSING", 11),
 ];
 
 /// Error numbers.
@@ -152,7 +156,7 @@ const ERRNOS: &[(&str, i64)] = &[
 
 /// The value of a name.
 pub(crate) fn value(name: &str) -> Option<i64> {
-    VALUES.iter().chain(ERRNOS).find(|(known, _)| *known == name).map(|&(_, value)| value)
+    VALUES.iter().chain(STATES).chain(ERRNOS).find(|(known, _)| *known == name).map(|&(_, value)| value)
 }
 
 /// The number of an error.

@@ -110,7 +110,7 @@ fn ip(args: &[String], settings: &mut Settings) {
     }
 }
 
-/// Queueing disciplines: fq paces unless told not to, plain queues do not, others are reported.
+/// Queueing disciplines: fq paces unless `nopacing` is set, plain queues do not, others are reported.
 fn tc(args: &[String], settings: &mut Settings) {
     const PLAIN: &[&str] = &["pfifo", "pfifo_fast", "noqueue"];
     let has = |words: &[&str]| args.iter().any(|arg| words.contains(&arg.as_str()));

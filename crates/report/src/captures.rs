@@ -10,9 +10,8 @@ use holdover_wire::pcapng::{self, Interface, InterfaceId};
 use holdover_wire::{CaptureError, Packet, pcap};
 
 use crate::error::RecordError;
-use crate::part_file::PartFile;
+use crate::part_file::{PartFile, Written};
 use crate::quantity::FileNames;
-use crate::written::Written;
 
 /// How much of each packet a capture keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,15 +4,16 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use holdover_base::Instant;
-use holdover_sim::{CellId, Dropped, FlowId, Frame, LinkId, Medium, NodeId, Place, Transit, WorldConfig, WorldEvent};
+use holdover_sim::{
+    CellId, Dropped, DroppedBy, FlowId, Frame, LinkId, Medium, NodeId, Place, Transit, WorldConfig, WorldEvent,
+};
 use holdover_tcp::Reason;
 use serde_json::{Map, Value, json};
 
 use crate::error::RecordError;
-use crate::part_file::PartFile;
+use crate::part_file::{PartFile, Written};
 use crate::series::is_repetition;
 use crate::traffic::Owner;
-use crate::written::Written;
 
 /// Writes `events.jsonl`.
 #[derive(Debug)]
@@ -77,17 +78,9 @@ impl EventLog {
         config: &WorldConfig,
     ) -> Result<(), RecordError> {
         let mut fields = describe(owner, frame, config);
-        let kind = match why {
-            Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => kind_of(medium),
-            Dropped::NoRoute(_)
-            | Dropped::HopLimit(_)
-            | Dropped::Filtered(_)
-            | Dropped::Unresolved(_)
-            | Dropped::Unverified(_)
-            | Dropped::NoAssociation(_)
-            | Dropped::Replayed(_)
-            | Dropped::NoListener(_)
-            | Dropped::Backlog(_) => "node",
+        let kind = match why.by() {
+            DroppedBy::Medium(medium) => kind_of(medium),
+            DroppedBy::Node(_) => "node",
         };
         fields.insert(kind.into(), by.into());
         fields.insert("cause".into(), why.name().into());

@@ -20,6 +20,8 @@
 
 mod article;
 mod captures;
+mod differences;
+mod digest;
 mod document;
 mod draw;
 mod error;
@@ -43,14 +45,14 @@ mod summary;
 mod table;
 mod traffic;
 mod words;
-mod written;
 
 pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
+pub use differences::{Difference, Measure};
 pub use document::Document;
 pub use error::RecordError;
 pub use export::{ExportFormat, UnknownFormat};
-pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
+pub use kernel::{HostCounters, KernelSummary, LatenessMetrics, Repetition};
 pub use metrics::{
     CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,
     MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,

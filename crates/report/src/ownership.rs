@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::written::Digest;
+use crate::digest::Digest;
 
 /// The top-level files of a run, apart from copies of the files that its scenario names.
 const FILES: [&str; 7] =
@@ -21,7 +21,7 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 /// Why a file is not known to be a run's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotOfARun {
-    /// It is called `manifest.json`, and is none of a run.
+    /// A `manifest.json` that is not the manifest of a run.
     #[error("is not the manifest of a run")]
     NoManifest,
     /// It has the name of a run's file, and is a directory, link or device.
@@ -84,7 +84,7 @@ pub(crate) fn foreign(dir: &Path, copies: &BTreeSet<String>) -> io::Result<Optio
         let path = dir.join(&name);
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() => {}
-            // A pipe is not opened: nobody may be writing to it.
+            // A pipe is not opened: it may have no writer.
             Ok(_) => return foreign(path, NotOfARun::NoRegularFile),
             // Removed by the user.
             Err(error) if is_absent(&error) => continue,

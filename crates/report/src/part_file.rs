@@ -1,10 +1,12 @@
-//! A file that gets its name only when complete.
+//! Files that get their names only when complete, and the record of those that a run has written.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::written::{Digest, Written};
+use crate::digest::Digest;
 
 /// A file being written. Until [`PartFile::commit`] it is called `NAME.part`, so that the file of an interrupted run is
 /// not mistaken for a complete one. It is removed if dropped without a commit.
@@ -32,7 +34,7 @@ impl PartFile {
     }
 
     /// Begins the file `path`, which is recorded in `written` once it is complete.
-    pub(crate) fn recorded(path: &Path, written: Written) -> io::Result<Self> {
+    fn recorded(path: &Path, written: Written) -> io::Result<Self> {
         let mut file = Self::create(path)?;
         file.record = Some((written, Digest::EMPTY));
         Ok(file)
@@ -89,5 +91,42 @@ impl Drop for PartFile {
             // An error cannot be reported in drop.
             let _ = fs::remove_file(&self.part);
         }
+    }
+}
+
+/// The files that a run has written, with digests of their content. Clones share the record: variants run on several threads.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Written(Arc<Mutex<BTreeMap<PathBuf, String>>>);
+
+impl Written {
+    /// Begins the file `path`, which is recorded once it is complete.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<PartFile> {
+        PartFile::recorded(path, self.clone())
+    }
+
+    /// Writes `content` to `path` atomically, and records it.
+    pub(crate) fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = self.create(path)?;
+        file.write_all(content)?;
+        file.commit()
+    }
+
+    /// Records a complete file.
+    fn note(&self, path: &Path, digest: &Digest) {
+        self.files().insert(path.to_owned(), digest.to_string());
+    }
+
+    /// The recorded files below `directory`, by their names relative to it. The names of a run's files are UTF-8.
+    pub(crate) fn below(&self, directory: &Path) -> BTreeMap<String, String> {
+        let files = self.files();
+        let inside = files.iter().filter_map(|(path, digest)| {
+            let name = path.strip_prefix(directory).ok()?.to_str()?;
+            Some((name.to_owned(), digest.clone()))
+        });
+        inside.collect()
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,11 +8,11 @@ use holdover_tcp::Reason;
 
 use crate::draw::{Axis, Band, Chart, Curve, Figure, Ink, Kind, Mark, Unit, to_png, to_svg, to_svg_file};
 use crate::error::RecordError;
+use crate::part_file::Written;
 use crate::path::{PathEdge, path_outages};
 use crate::quantity::FileNames;
 use crate::recorder::Record;
 use crate::series::{Cut, FlowSeries, QueueSeries};
-use crate::written::Written;
 
 /// A plot.
 #[derive(Clone, Debug)]

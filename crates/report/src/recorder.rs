@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use holdover_base::Instant;
 use holdover_sim::{
-    CellId, Dropped, Ending, FlowId, Frame, LinkId, Medium, NodeId, Observer, Place, Sample, Traffic, World,
+    CellId, Dropped, DroppedBy, Ending, FlowId, Frame, LinkId, Medium, NodeId, Observer, Place, Sample, Traffic, World,
     WorldConfig, WorldEvent,
 };
 
@@ -14,10 +14,10 @@ use crate::error::RecordError;
 use crate::events::{EventLog, medium_name};
 use crate::export::{ExportFormat, Exports};
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
+use crate::part_file::Written;
 use crate::samples::SampleTable;
 use crate::series::{Cut, Series};
 use crate::traffic::{Owners, Ways};
-use crate::written::Written;
 
 /// The outputs of a recorder besides samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -242,17 +242,9 @@ impl Observer for Recorder {
         {
             self.series.link_dropped(at, link, forward, cause);
         }
-        let by = match why {
-            Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => medium_name(medium, &self.config),
-            Dropped::NoRoute(node)
-            | Dropped::HopLimit(node)
-            | Dropped::Filtered(node)
-            | Dropped::Unresolved(node)
-            | Dropped::Unverified(node)
-            | Dropped::NoAssociation(node)
-            | Dropped::Replayed(node)
-            | Dropped::NoListener(node)
-            | Dropped::Backlog(node) => &self.config.nodes[node.0 as usize].name,
+        let by = match why.by() {
+            DroppedBy::Medium(medium) => medium_name(medium, &self.config),
+            DroppedBy::Node(node) => &self.config.nodes[node.0 as usize].name,
         };
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
         let owner = self.owners.of(&frame.observed(), &self.config.flows);

@@ -22,11 +22,11 @@ use serde::Serialize;
 
 use crate::error::RecordError;
 use crate::ownership::{self, Foreign, MANIFEST, NotOfARun, is_inside, is_reserved};
+use crate::part_file::Written;
 use crate::plots::Plot;
 use crate::quantity::{FileNames, plain_name};
 use crate::recorder::{Recorder, RecorderOptions};
 use crate::summary::Summary;
-use crate::written::Written;
 
 /// Errors of a results directory.
 #[derive(Debug, thiserror::Error)]

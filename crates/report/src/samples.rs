@@ -7,8 +7,7 @@ use holdover_sim::Sample;
 use holdover_tcp::RecoveryState;
 
 use crate::error::RecordError;
-use crate::part_file::PartFile;
-use crate::written::Written;
+use crate::part_file::{PartFile, Written};
 
 /// The columns. Times are in seconds (`t_s`) and, as in `TCP_INFO`, microseconds; `snd_cwnd`, `snd_ssthresh`, `unacked`, `sacked` and
 /// `lost` count segments; `snd_ssthresh` is empty while it is unlimited. `app_bytes_received` counts the bytes read by the receiving

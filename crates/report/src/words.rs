@@ -12,8 +12,8 @@ pub(crate) fn what_happened(summary: &Summary) -> Vec<String> {
     let several_flows = summary.variants.iter().any(|variant| variant.flows.len() > 1);
     for variant in &summary.variants {
         // With more flows, only the table describes them.
-        const TOLD: usize = 4;
-        let flows = variant.flows.iter().take(TOLD);
+        const DESCRIBED: usize = 4;
+        let flows = variant.flows.iter().take(DESCRIBED);
         let sentences: Vec<String> = flows.map(|flow| flow_story(variant, flow, summary, several_flows)).collect();
         if !sentences.is_empty() {
             paragraphs.push(sentences.join(" "));

@@ -6,6 +6,7 @@ use holdover_base::Rng;
 use holdover_sim::WorldConfig;
 use serde::Deserialize;
 
+use crate::build;
 use crate::error::{ErrorKind, ScenarioError};
 use crate::file::ScenarioFile;
 use crate::output::Output;
@@ -15,7 +16,6 @@ use crate::problem::{Problem, Step, Under};
 use crate::sweep::{Point, Sweep};
 use crate::traces::{Files, Traces};
 use crate::tree::{Mark, Node, Source};
-use crate::{build, output, sweep};
 
 /// Sections that neither a variant nor a point of a sweep can change.
 pub(crate) const SAME_FOR_ALL_RUNS: [&str; 6] = ["variant", "sweep", "output", "seed", "title", "description"];
@@ -104,8 +104,8 @@ impl Scenario {
         }
         let check = if with_sweep { build::check_as_written } else { build::check };
         check(&file, &mut traces).map_err(explain)?;
-        let output = output::of_scenario(&file).map_err(explain)?;
-        let sweep = sweep::of_scenario(&file).map_err(explain)?;
+        let output = build::output::of_scenario(&file).map_err(explain)?;
+        let sweep = build::sweep::of_scenario(&file).map_err(explain)?;
         let mut variants = variants(&sources, &tree, &file, &mut traces, check)?;
         if let Some(sweep) = &sweep {
             check_axes(sweep, &sources, &tree, &mut traces)?;

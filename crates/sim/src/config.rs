@@ -390,6 +390,17 @@ impl LinkBetween {
     pub fn wire(name: impl Into<String>, a: NodeId, b: NodeId, config: LinkConfig) -> Self {
         Self { name: name.into(), a, b, forward: config.clone(), backward: config, layer2: Layer2::default() }
     }
+
+    /// When both directions carry packets of all families again after link-up at `up`: the link forwards, and the host has its addresses
+    /// and routes.
+    pub fn carries_at(&self, up: Instant) -> Instant {
+        up + self.carries_after()
+    }
+
+    /// From link-up until it carries packets.
+    pub fn carries_after(&self) -> Duration {
+        self.forward.forwards_after + self.layer2.addresses.after()
+    }
 }
 
 impl NodeId {

@@ -61,7 +61,7 @@ impl Allowance {
 }
 
 /// Routers send no errors about ICMP errors, multicast or fragments (RFC 1812 section 4.3.2.7 permits them about the first fragment; it is
-/// treated like the others), nor about packets in tunnels or between identities.
+/// treated like the others), and none about packets in tunnels or between identities.
 fn deserves_an_error(frame: &Frame) -> bool {
     let packet = &frame.packet;
     let is_quotable = match &packet.payload {

@@ -1,6 +1,6 @@
 //! Links below IP.
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Duration;
 use holdover_wire::MacAddress;
 
 /// The second layer of a link, and the effect of its outages there.
@@ -156,19 +156,6 @@ impl EthernetHeader {
         bytes[6..12].copy_from_slice(&self.source.0);
         bytes[12..].copy_from_slice(&self.ether_type.to_be_bytes());
         bytes
-    }
-}
-
-impl crate::LinkBetween {
-    /// When both directions carry packets of all families again after link-up at `up`: the link forwards, and the host has its addresses
-    /// and routes.
-    pub fn carries_at(&self, up: Instant) -> Instant {
-        up + self.carries_after()
-    }
-
-    /// From link-up until it carries packets.
-    pub fn carries_after(&self) -> Duration {
-        self.forward.forwards_after + self.layer2.addresses.after()
     }
 }
 

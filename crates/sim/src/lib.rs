@@ -78,5 +78,5 @@ pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,
 };
-pub use observer::{Dropped, Medium, NoObserver, Observer, Place, Sample, Transit, WorldEvent};
+pub use observer::{Dropped, DroppedBy, Medium, NoObserver, Observer, Place, Sample, Transit, WorldEvent};
 pub use world::{Ending, Holdings, World};

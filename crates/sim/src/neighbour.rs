@@ -157,7 +157,7 @@ mod tests {
                     assert_eq!(ask, number == 0);
                     dropped.extend(one);
                 }
-                Admitted::Goes(_) => panic!("nobody is known yet"),
+                Admitted::Goes(_) => panic!("no neighbour is known yet"),
             }
         }
         assert_eq!(dropped, [frame(0), frame(1)]);

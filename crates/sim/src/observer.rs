@@ -85,6 +85,31 @@ impl Dropped {
             Self::Backlog(_) => "backlog",
         }
     }
+
+    /// What dropped the packet.
+    pub const fn by(self) -> DroppedBy {
+        match self {
+            Self::Lost(medium, _) | Self::Corrupted(medium) => DroppedBy::Medium(medium),
+            Self::NoRoute(node)
+            | Self::HopLimit(node)
+            | Self::Filtered(node)
+            | Self::Unresolved(node)
+            | Self::Unverified(node)
+            | Self::NoAssociation(node)
+            | Self::Replayed(node)
+            | Self::NoListener(node)
+            | Self::Backlog(node) => DroppedBy::Node(node),
+        }
+    }
+}
+
+/// What dropped a packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DroppedBy {
+    /// A link or a cell.
+    Medium(Medium),
+    /// A host or a router.
+    Node(NodeId),
 }
 
 /// An event other than a packet.

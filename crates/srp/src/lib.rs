@@ -23,8 +23,8 @@
 //!   one when nothing was acknowledged for a timeout of SRTT + 4 RTTVAR (RFC 6298), which doubles up to [`SrpConfig::most_timeout`].
 //! - **Flow control** by the number up to which the receiver has room, at most [`SrpConfig::window_packets`]. There is no congestion
 //!   control: the hop has one sender at each end.
-//! - **Disconnections.** The paper says nothing of them. The sender goes on with its timeout, without end; a connection ends when the TCP
-//!   at either end gives up. Links that come back are not listened to.
+//! - **Disconnections.** The paper does not treat them. The sender repeats its timeout without end; a connection ends when the TCP
+//!   at either end gives up. Reports of links that come back are ignored.
 //! - **Opening.** A SYN is answered when the far end has answered it, as with `split`: the first packet of each direction carries
 //!   [`Flag::Open`]. Connections that began before pass untouched, and so do those beyond [`SrpConfig::most`].
 //! - **Handoffs.** Sessions stay at their base station.

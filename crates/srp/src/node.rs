@@ -442,7 +442,7 @@ impl Ended {
     }
 }
 
-/// As much data as is there and fits into a packet; `None` if there is none.
+/// Available data, as much as fits into a packet; `None` if there is none.
 fn read_packet(now: Instant, half: &mut holdover_tcp::Connection, len: usize) -> Option<Bytes> {
     let first = half.read_at_most(now, len).filter(|data| !data.is_empty())?;
     if first.len() == len || half.readable_len() == 0 {

@@ -2,7 +2,7 @@
 //!
 //! The ACE field has three bits, so that an ACK of eight packets and more is ambiguous: it may report a whole turn of the counter more.
 //! The sender takes the safest value that is likely (section 3.2.2.5, appendix A.2): all turns that the acknowledged packets allow, unless
-//! the byte counter of the option, or the size of the usual ACK, says otherwise.
+//! the byte counter of the option, or the size of the usual ACK, indicates otherwise.
 
 use holdover_wire::{AccurateEcn, EcnCounter, Flags};
 
@@ -15,7 +15,7 @@ pub(crate) const INITIAL: u32 = 5;
 /// Values of the ACE field.
 const TURN: u32 = 8;
 const MASK: u32 = TURN - 1;
-/// A mean of so many packets for each ACK is that of a path that thins out ACKs (Linux `ACK_COMP_THRESH`).
+/// From this mean of packets for each ACK on, the path is presumed to thin out ACKs (Linux `ACK_COMP_THRESH`).
 const THINNED_MEAN: u32 = 4;
 /// The mean is kept in 64ths, and a new value counts for a 64th (Linux `PKTS_ACKED_PREC`, `PKTS_ACKED_WEIGHT`).
 const MEAN_SHIFT: u32 = 6;
@@ -116,7 +116,7 @@ pub(crate) struct Decoder {
     growing: Option<EcnCounter>,
     /// The mean number of packets that an ACK acknowledges, in 64ths.
     mean_acked: u16,
-    /// What the last option with a counter of bytes with CE has reported.
+    /// The report of the last option with a counter of bytes with CE.
     ce_option: CeReport,
     /// A counter of bytes with CE has grown while that of packets, which cannot have wrapped, has not (section 3.2.3.2.5).
     is_inconsistent: bool,
@@ -130,7 +130,7 @@ struct CeReport {
     acked: u32,
 }
 
-/// What the decoder needs of an ACK beside its ACE field.
+/// The decoder's input from an ACK, beside its ACE field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
     /// Packets and bytes that it reports as delivered for the first time.
@@ -254,7 +254,7 @@ impl Decoder {
         if ce_bytes == 0 {
             return delta;
         }
-        // Linux: the share of the bytes tells the number of turns.
+        // Linux: the share of the bytes shows the number of turns.
         if is_linux && acked.packets >= 2 * TURN && acked.is_exact {
             if acked.bytes <= ce_bytes {
                 return safest;
@@ -262,7 +262,7 @@ impl Decoder {
             let packets = (u64::from(ce_bytes) * u64::from(acked.packets)).div_ceil(u64::from(acked.bytes)) as u32;
             return safest.min(delta + (packets & !MASK));
         }
-        // Appendix A.2.2: more bytes than so many packets can carry, or so few that the packets would be less than half full.
+        // Appendix A.2.2: more bytes than that number of packets can carry, or so few that the packets would be less than half full.
         let bytes_of = |packets: u32| u64::from(packets) * u64::from(acked.mss);
         if u64::from(ce_bytes) > bytes_of(delta) {
             safest

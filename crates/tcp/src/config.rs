@@ -16,8 +16,8 @@ pub use timers::{
 
 /// How a connection behaves. Shared by all connections of a kind (`Arc<Config>`).
 ///
-/// The fields are grouped by the RFC or the part of TCP that they steer. [`Config::rfc`] is what the current standards
-/// say; a [`crate::Profile`] is what a named stack does.
+/// The fields are grouped by the RFC or the part of TCP that they steer. [`Config::rfc`] follows the current standards, a
+/// [`crate::Profile`] a named stack.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// The largest segment this side is willing to receive, in bytes of data (RFC 9293 section 3.7.1). The MTU less the
@@ -57,14 +57,14 @@ pub struct Config {
     pub fast_open: FastOpenConfig,
 }
 
-/// Protection against wrapped sequence numbers: what becomes of a segment whose timestamp is older than the latest (RFC 7323
+/// Protection against wrapped sequence numbers: the treatment of a segment whose timestamp is older than the latest (RFC 7323
 /// section 5). Where packets overtake each other, most of these are ACKs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Paws {
     /// It is dropped and answered by an ACK (section 5.3, R1).
     Rfc7323,
     /// It is taken if it is one tick old, or if it carries no data, repeats RCV.NXT and SND.UNA, may not update the send window, and is no
-    /// older than a retransmission timeout: a duplicate ACK that was overtaken, whose SACK blocks are news (Linux
+    /// older than a retransmission timeout: a duplicate ACK that was overtaken, whose SACK blocks are new (Linux
     /// `tcp_disordered_ack`, since 2.4).
     LinuxDuplicates,
     /// Besides, one without data that begins before RCV.NXT is dropped without an answer (Linux since 6.14,
@@ -72,7 +72,7 @@ pub enum Paws {
     LinuxOldAcks,
 }
 
-/// TCP Fast Open (RFC 7413). A client uses it where it is asked to, by [`crate::Endpoint::connect_fast_open`].
+/// TCP Fast Open (RFC 7413). A client uses it in [`crate::Endpoint::connect_fast_open`] only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FastOpenConfig {
     /// As a server: how many connections may be the application's at a time whose handshake has not ended (section 5.1,
@@ -97,15 +97,15 @@ impl FastOpenConfig {
 pub enum Ecn {
     /// Never.
     Off,
-    /// If the peer asks for it (Linux `tcp_ecn` = 2, the default).
+    /// If the peer requests it (Linux `tcp_ecn` = 2, the default).
     Accept,
-    /// It is asked for in the SYN, and accepted (Linux `tcp_ecn` = 1).
+    /// It is requested in the SYN, and accepted (Linux `tcp_ecn` = 1).
     Request,
-    /// Accurate feedback is asked for in the SYN, and accepted (Linux `tcp_ecn` = 3).
+    /// Accurate feedback is requested in the SYN, and accepted (Linux `tcp_ecn` = 3).
     RequestAccurate,
-    /// Accurate feedback is accepted; the SYN asks for ECN (Linux `tcp_ecn` = 4).
+    /// Accurate feedback is accepted; the SYN requests ECN (Linux `tcp_ecn` = 4).
     AcceptAccurateRequest,
-    /// Accurate feedback is accepted; the SYN asks for nothing (Linux `tcp_ecn` = 5).
+    /// Accurate feedback is accepted; the SYN requests nothing (Linux `tcp_ecn` = 5).
     AcceptAccurate,
 }
 
@@ -124,7 +124,7 @@ pub struct AccurateEcnConfig {
     /// How many options are sent in a round trip at least, where segments leave; 0 for no such minimum (Linux `tcp_ecn_option_beacon`).
     pub beacons: u32,
     /// Whether signs of a path that rewrites the ECN field or the flags end the use of ECN (Linux `tcp_ecn_fallback`). It also decides
-    /// whether SYNs that are sent again stop asking.
+    /// whether retransmitted SYNs stop requesting it.
     pub fallback: bool,
     /// Where the standard leaves a choice, or Linux differs from it.
     pub rules: AccurateEcnRules,
@@ -141,7 +141,7 @@ impl AccurateEcnConfig {
 pub enum AccurateEcnOption {
     /// Never.
     Off,
-    /// When the counters change, and as often as [`AccurateEcnConfig::beacons`] says.
+    /// When the counters change, and as often as [`AccurateEcnConfig::beacons`] requires.
     Minimum,
     /// Whenever there is room, unless segments with it seem to get lost.
     Full,
@@ -149,7 +149,7 @@ pub enum AccurateEcnOption {
     Persist,
 }
 
-/// What RFC 9768 leaves open, and where Linux differs.
+/// Choices that RFC 9768 leaves open, and those of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccurateEcnRules {
     /// Only new data is ECN-capable (RFC 3168 section 6.1). Marks are reported at once by the recommended rules of section 3.2.2.5.1. A turn
@@ -219,10 +219,10 @@ pub struct ReceiveConfig {
     pub initial_window_bytes: u32,
     /// When to acknowledge.
     pub ack: AckPolicy,
-    /// What becomes of data beyond the window.
+    /// The treatment of data beyond the window.
     pub beyond_window: BeyondWindow,
     /// Whether, under [`AckPolicy::Adaptive`], a segment that lets the advertised window grow is acknowledged at once, so that the
-    /// sender hears of it (Linux `tcp_grow_window`).
+    /// sender learns of it (Linux `tcp_grow_window`).
     pub quick_while_growing: bool,
     /// Whether, with SACK, one ACK stands for several segments out of order after the first three (Linux `tcp_comp_sack_delay_ns`).
     pub compress_sacks: bool,
@@ -241,7 +241,7 @@ impl ReceiveConfig {
     };
 }
 
-/// What becomes of a segment that begins in the window and reaches beyond it.
+/// The treatment of a segment that begins in the window and reaches beyond it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BeyondWindow {
     /// It is cut at the edge (RFC 9293 section 3.10.7.4).
@@ -287,7 +287,7 @@ pub enum AckPolicy {
 }
 
 impl Config {
-    /// What the current standards say, CUBIC included.
+    /// The current standards, CUBIC included.
     pub const fn rfc() -> Self {
         Self {
             mss: 1460,

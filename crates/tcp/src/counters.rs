@@ -50,7 +50,7 @@ counted_enum! {
         LossRecovery = "loss-recovery",
         /// A tail loss probe (RFC 8985 section 7).
         LossProbe = "loss-probe",
-        /// The owner asked for a retransmission.
+        /// The owner requested a retransmission.
         Requested = "requested-retransmit",
         /// A probe of a zero window (RFC 9293 section 3.8.6.1).
         WindowProbe = "window-probe",
@@ -68,7 +68,7 @@ counted_enum! {
         DuplicateData = "duplicate-data-ack",
         /// An ACK that fills all or part of a gap.
         GapFilled = "gap-filled-ack",
-        /// The reader made room worth telling.
+        /// A window update: the reader has made room.
         WindowUpdate = "window-update",
         /// An ACK for a segment outside the window, or that could be forged (RFC 9293 section 3.10.7.4, RFC 5961).
         ChallengeAck = "challenge-ack",
@@ -76,7 +76,7 @@ counted_enum! {
         FinAck = "fin-ack",
         /// The last ACK of the handshake.
         HandshakeAck = "handshake-ack",
-        /// The owner asked for ACKs.
+        /// The owner requested ACKs.
         RequestedAck = "requested-ack",
         /// A reset.
         Reset = "reset",

@@ -8,59 +8,10 @@
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
-use crate::congestion::bbr::bandwidth;
+use crate::bandwidth::bandwidth;
+use crate::departure::{Departure, Load};
 use crate::recovery::Rack;
 use crate::recovery::queue::Sent;
-
-/// Delivery state when a segment was sent (section 3.1.2, the packet's state).
-#[derive(Clone, Debug)]
-pub(crate) struct Departure {
-    /// P.delivered, in segments.
-    delivered: u64,
-    /// P.delivered_time.
-    delivered_at: Instant,
-    /// P.first_sent_time.
-    first_sent_at: Instant,
-    /// P.is_app_limited.
-    is_app_limited: bool,
-    /// P.tx_in_flight, in segments, with this one.
-    flight: u32,
-    /// P.lost, in segments.
-    lost: u64,
-}
-
-impl Departure {
-    pub(crate) fn flight(&self) -> u32 {
-        self.flight
-    }
-
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    pub(crate) fn is_app_limited(&self) -> bool {
-        self.is_app_limited
-    }
-}
-
-/// A segment that was marked lost.
-#[derive(Clone, Debug)]
-pub(crate) struct LostSegment {
-    pub(crate) seq: Seq,
-    pub(crate) end: Seq,
-    /// Segments that were lost up to and with this one.
-    pub(crate) lost: u64,
-    pub(crate) departure: Departure,
-}
-
-/// Segments in flight and lost when a segment is sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Load {
-    /// Segments in flight, with the one that leaves.
-    pub(crate) flight: u32,
-    /// Segments lost since the connection began.
-    pub(crate) lost: u64,
-}
 
 /// The connection's state (section 3.1.1).
 #[derive(Clone, Debug)]
@@ -169,8 +120,8 @@ impl DeliveryRate {
         }
     }
 
-    /// The current ACK has delivered so many segments in all, and `lost` were lost since the connection began (section 3.3, GenerateRateSample). A sample over less than the least
-    /// round trip is one of a burst of ACKs, and none.
+    /// The end of the current ACK; `lost` segments were lost since the connection began (section 3.3, GenerateRateSample). An interval
+    /// shorter than the least round trip is that of a burst of ACKs, and gives no sample.
     pub(crate) fn finish_ack(
         &mut self,
         now: Instant,

@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 
 mod ace;
+mod bandwidth;
 mod config;
 mod congestion;
 mod connection;
 mod counters;
 mod delivery_rate;
+mod departure;
 mod ecn;
 mod endpoint;
 pub mod fuzz;

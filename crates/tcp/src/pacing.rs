@@ -47,7 +47,7 @@ impl Pacer {
 
     /// A segment of `len` bytes leaves, at a rate in bytes per second (0: not known yet, and unpaced) in bursts of `burst` segments.
     pub(crate) fn on_sent(&mut self, now: Instant, len: u32, rate: u64, burst: u32) {
-        // What does not wait for the pacer delays the next burst, and begins none.
+        // A segment that does not wait for the pacer delays the next burst, and begins none.
         if self.burst_left == 0 && self.next_at <= now {
             self.credit = now.saturating_since(self.next_at);
             self.next_at = self.next_at.max(now);

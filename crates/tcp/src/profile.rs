@@ -214,7 +214,7 @@ const fn sack1_ns2() -> Config {
     }
 }
 
-/// What all Linux profiles share. Evidence: RFC 6298's floor lowered to 200 ms and the ceiling at 120 s
+/// Common to all Linux profiles. Evidence: RFC 6298's floor lowered to 200 ms and the ceiling at 120 s
 /// (`TCP_RTO_MIN`, `TCP_RTO_MAX` in every version from 2.1 on; confirmed for 6.18 by capture, see `docs/notes/linux-6.18.md`), the margin of
 /// the RTO bounded from below (the HIP test bed's RTO schedule), probes without data.
 const fn linux() -> Config {

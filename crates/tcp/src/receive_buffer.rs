@@ -12,7 +12,7 @@ use crate::on_demand::{Absent, OnDemand};
 const COALESCE_BELOW: usize = 256;
 /// ... up to this size.
 const COALESCED_SIZE: usize = 2048;
-/// The most blocks out of order: each costs a record, whatever it holds. Linux bounds them by memory; a window of 4 MiB with
+/// The most blocks out of order: each costs a record, of any size. Linux bounds them by memory; a window of 4 MiB with
 /// every second segment missing has some 1,500.
 const MAX_BLOCKS: usize = 4096;
 
@@ -182,7 +182,7 @@ impl ReceiveBuffer {
         self.out_of_order.blocks.iter().map(|block| block.range)
     }
 
-    /// What of the blocks out of order lies below `end`, from the lowest on.
+    /// Blocks out of order below `end`, from the lowest on; the last may be cut.
     pub(crate) fn blocks_below(&self, end: Seq) -> Vec<SeqRange> {
         let below = self.out_of_order.blocks.iter().map(|block| block.range).take_while(|range| range.start.lt(end));
         below.map(|range| SeqRange::new(range.start, range.end.min(end))).collect()
@@ -211,7 +211,7 @@ impl ReceiveBuffer {
 }
 
 impl OutOfOrder {
-    /// What there is to report, each with its stamp: the blocks, and a FIN as the end of the last, or by itself.
+    /// The ranges to report, each with its stamp: the blocks, and a FIN as the end of the last, or by itself.
     fn reports(&self) -> impl Iterator<Item = (u64, SeqRange)> + '_ {
         let ends = |fin: &Fin| self.blocks.back().is_some_and(|block| block.range.end == fin.seq);
         let (ending, alone) = match self.fin {
@@ -245,7 +245,7 @@ impl OutOfOrder {
                 seq = gap_end;
                 continue;
             }
-            // What the block at `index` has already.
+            // The part that the block at `index` has already.
             let Some(block) = self.blocks.get_mut(index) else { break };
             block.stamp = self.stamp;
             let covered = block.range.end.min(end).saturating_since(seq);

@@ -119,7 +119,7 @@ impl RightSizing {
         Some(u32::try_from(wanted).unwrap_or(u32::MAX))
     }
 
-    /// What the reader could use while `beyond` bytes lie beyond a hole, in bytes of window (Linux `tcp_data_queue_ofo`).
+    /// The useful window while `beyond` bytes lie beyond a hole, in bytes (Linux `tcp_data_queue_ofo`).
     pub(crate) fn with_hole(&self, beyond: u32) -> u32 {
         self.most.saturating_mul(2).saturating_add(beyond)
     }

@@ -27,7 +27,7 @@ pub(crate) struct RttEstimator {
     min_rtt: Duration,
 }
 
-/// What ns-2 keeps: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
+/// ns-2's estimator: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     srtt: u32,

@@ -84,7 +84,7 @@ enum Place {
 /// The deadlines of all timers of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
-    /// Sets of timers, by [`Timer::bit`]: those that are armed are few at a time, so that the others need not be looked at.
+    /// Sets of timers, by [`Timer::bit`]: few are armed at a time, so that the others need not be checked.
     armed: u16,
     held: u16,
     /// Nanoseconds: the deadline of a timer that is armed, or, if it is held too, what remained of it.
@@ -121,7 +121,7 @@ impl Timers {
         }
     }
 
-    /// A deadline that saturates at the end of time is none.
+    /// A deadline that saturates at the end of time is not armed.
     fn set_slot(&mut self, timer: Timer, nanos: u64) {
         if nanos == NEVER {
             return self.disarm(timer);

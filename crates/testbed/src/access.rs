@@ -148,7 +148,7 @@ impl AccessNetwork {
         let namespace = &self.hosts[host];
         Ok(namespace.enter(|| {
             let mut netlink = Netlink::open(namespace)?;
-            // There is none if another address was attached since.
+            // It is missing if another address was attached since.
             let _ = netlink.remove_route(&attachment.default_route());
             netlink.remove_address(attachment.link, attachment.address, attachment.prefix_len())
         })??)
@@ -211,7 +211,7 @@ impl Router {
             for (link, port) in self.ports.iter_mut().enumerate() {
                 while let Some(packet) = next(&mut port.down, now) {
                     (self.observer)(Arrival { at: WallInstant::now(), link, packet: packet.clone() });
-                    // What the kernel does not take is lost on the link.
+                    // A packet that the kernel refuses is lost on the link.
                     let _ = port.tun.send(&packet);
                 }
             }

@@ -8,7 +8,16 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::CaptureError;
 use holdover_wire::pcapng::{self, Interface, InterfaceId, Record, Writer};
 
-use crate::{TunDirection, WallClock};
+use crate::wall_clock::WallClock;
+
+/// A direction on the TUN device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TunDirection {
+    /// From the kernel to the endpoint.
+    FromKernel,
+    /// From the endpoint to the kernel.
+    ToKernel,
+}
 
 /// A capture with one interface.
 pub(crate) struct Capture {

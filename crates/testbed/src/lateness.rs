@@ -37,7 +37,7 @@ struct Watcher {
     delays: Arc<Mutex<Vec<Delay>>>,
 }
 
-/// What lasted too long.
+/// A delay of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     due_at: Instant,

@@ -64,6 +64,7 @@ pub mod multipath;
 mod privilege;
 mod shell;
 mod socket;
+mod wall_clock;
 pub mod wireguard;
 pub mod world;
 
@@ -73,13 +74,15 @@ pub use holdover_host::{
 };
 pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
+pub use capture::TunDirection;
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use lateness::{Lateness, Repeated};
 pub use listen::{Heard, PacketListener};
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
-pub use shell::{PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, TunDirection, Waker, WallClock};
+pub use shell::{PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker};
 pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions, set_md5_key};
+pub use wall_clock::WallClock;
 
 /// The release of the running kernel, as `uname -r` prints it.
 pub fn kernel_release() -> String {

@@ -27,7 +27,7 @@ const NESTED: u16 = 0x8000;
 const IPV4: u16 = 2;
 const IPV6: u16 = 10;
 
-/// What an address is used for.
+/// The use of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// `MPTCP_PM_ADDR_FLAG_SIGNAL`: announced to peers, which may connect to it.
@@ -36,7 +36,7 @@ pub enum Role {
     Connecting,
 }
 
-/// Lets each connection have so many further subflows, and use as many announced addresses of the peer.
+/// Sets the limits of further subflows and of announced addresses of the peer that a connection may use.
 ///
 /// # Errors
 /// The kernel has no MPTCP, or refuses.

@@ -17,7 +17,8 @@ use rustix::event::Timespec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::capture::Capture;
+use crate::capture::{Capture, TunDirection};
+use crate::wall_clock::WallClock;
 use crate::{Impairment, Tun, TunError};
 
 /// An endpoint without I/O. [`Shell::run`] determines the order of the calls; times never go backwards.
@@ -30,15 +31,6 @@ pub trait PacketEndpoint {
     fn poll_timeout(&mut self) -> Option<Instant>;
     /// The deadline of `poll_timeout` has passed; `now` may be a little later.
     fn handle_timeout(&mut self, now: Instant);
-}
-
-/// A direction on the TUN device.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum TunDirection {
-    /// From the kernel to the endpoint.
-    FromKernel,
-    /// From the endpoint to the kernel.
-    ToKernel,
 }
 
 /// The loop's state, kept between runs: the clock continues, packets stay in flight.
@@ -126,12 +118,6 @@ pub enum ShellError {
 /// Ends the sleep of a [`Shell`] from another thread, so that the application is called.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
-
-/// Time since a start as an [`Instant`].
-#[derive(Clone, Copy, Debug)]
-pub struct WallClock {
-    start: std::time::Instant,
-}
 
 /// The most packets that one round takes from the device, so that deadlines and the application are not starved.
 const RECEIVE_BATCH: usize = 64;
@@ -412,23 +398,6 @@ impl Waker {
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-impl WallClock {
-    /// A clock that starts now.
-    pub fn start() -> Self {
-        Self { start: std::time::Instant::now() }
-    }
-
-    /// The time of the system's clock at `at`.
-    pub fn wall(&self, at: Instant) -> std::time::Instant {
-        self.start + std::time::Duration::from(at.saturating_since(Instant::ZERO))
-    }
-
-    /// The time since its start.
-    pub fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from(self.start.elapsed())
     }
 }
 

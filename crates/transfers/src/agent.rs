@@ -34,7 +34,7 @@ pub enum KernelError {
     Agent {
         /// The host's name.
         host: String,
-        /// What was refused.
+        /// The error.
         source: Box<EngineError>,
     },
     /// The thread of an agent got nowhere.
@@ -191,7 +191,7 @@ fn serve(mut engine: Engine, events: &LinkEvents) -> Option<EngineError> {
         let timeout = span
             .map(|nanos| Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ });
         let mut fds = [PollFd::new(events, PollFlags::IN), PollFd::new(&engine, PollFlags::IN)];
-        // An interruption is one turn more, and so is any other error: there is none that could be.
+        // After an interruption, or any other error, the loop goes through one more turn.
         let _ = poll(&mut fds, timeout.as_ref());
     }
 }

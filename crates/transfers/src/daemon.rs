@@ -1,4 +1,4 @@
-//! The agent's daemon on a phone: the whole of it, in the phone's network namespace, on the news of the phone's kernel.
+//! The agent's whole daemon on a phone, in the phone's network namespace, with the notifications of the phone's kernel.
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
@@ -38,7 +38,7 @@ pub enum DaemonFailed {
     /// The thread that it runs on.
     #[error("its thread")]
     Thread(#[from] NamespaceError),
-    /// What it is controlled by could not be made.
+    /// Its control socket, or what stops it, could not be made.
     #[error("its control socket and what stops it")]
     Plumbing(#[from] io::Error),
     /// Its control socket.
@@ -49,7 +49,7 @@ pub enum DaemonFailed {
     Idle {
         /// The phone's interface.
         interface: &'static str,
-        /// What it says of it.
+        /// The daemon's reason.
         why: String,
     },
 }
@@ -192,7 +192,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What cannot be removed is in a place for such things.
+        // A directory that cannot be removed stays in the directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -33,8 +33,8 @@ pub use watcher::Watcher;
 
 /// When a link is cut.
 pub const CUT_AT: Instant = Instant::from_secs(4);
-/// What a transfer moves takes the link this long without headers and losses, and ten seconds with them: BBR looks for the shortest round
-/// trip after ten (PROBE_RTT), and is to do so without a cut too.
+/// The link takes this long for the data of a transfer without headers and losses, and ten seconds with them: BBR enters PROBE_RTT after
+/// ten seconds, and is to do so without a cut too.
 pub const TRANSFER_TIME: Duration = Duration::from_millis(9_600);
 /// How long before the cut a host is warned, if it is.
 pub const LEAD: Duration = Duration::from_millis(300);
@@ -147,7 +147,7 @@ pub struct Transfer {
     pub direction: TransferDirection,
     /// How long its link is cut from [`CUT_AT`] on; `None` if it never is.
     pub cut: Option<Duration>,
-    /// What its phone does against the cut.
+    /// The phone's help against the cut.
     pub help: Help,
 }
 
@@ -164,8 +164,8 @@ pub const fn phone(index: usize) -> NodeId {
     NodeId(index as u32 * 2)
 }
 
-/// The world of these transfers, which all begin at once. On a kernel, the profile of `sender` gives way to its congestion
-/// control. What the agent does is in the world's description only if it stands in the path as a filter.
+/// The world of these transfers, which all begin at once. On a kernel, only the congestion control of `sender`'s profile is
+/// used. What the agent does is in the world's description only if it stands in the path as a filter.
 pub fn world(
     transfers: &[Transfer],
     path: NetPath,

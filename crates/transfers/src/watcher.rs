@@ -30,7 +30,7 @@ type Ports = (u16, u16);
 struct Stream {
     /// The first sequence numbers of the sender of the data and of the receiver.
     first: [Option<Seq>; 2],
-    /// What has arrived of either.
+    /// Data that has arrived in each direction.
     received: [Received; 2],
     /// When the last segment of the handshake arrived.
     opened_at: Option<Instant>,

@@ -14,7 +14,7 @@ pub struct AccurateEcn {
     counters: [[u8; 3]; Self::MAX_COUNTERS],
 }
 
-/// The order of the counters, which the kind of the option tells.
+/// The order of the counters, given by the kind of the option.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AccurateEcnOrder {
     /// ECT(0), CE, ECT(1): kind 172.
@@ -167,7 +167,7 @@ impl AccurateEcn {
         Self::len_with(self.len())
     }
 
-    /// Bytes of an option with so many counters.
+    /// Bytes of an option with this number of counters.
     pub const fn len_with(counters: usize) -> usize {
         Self::HEAD_LEN + Self::COUNTER_LEN * counters
     }

@@ -24,7 +24,7 @@ impl Packet {
     ///
     /// An IPv4 packet that is no fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
     /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as
-    /// it is, whatever its protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
+    /// it is, for any protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
     /// changed in its value.
     pub fn emit(&self) -> Result<Bytes, EmitError> {
         if let Some(bytes) = self.as_received().and_then(|came| came.unchanged(self)) {

@@ -21,7 +21,7 @@ pub struct Packet {
     /// The reserved bit of IPv4's flags (RFC 791 section 3.1: bit 0, "must be zero"). Senders leave it clear; the
     /// gateway of Freeze-TCP's thesis and its mobile hosts exchange it. IPv6 has no such bit.
     pub reserved_flag: bool,
-    /// What the packet carries.
+    /// The payload.
     pub payload: Payload,
     /// The bytes of a packet that is to be forwarded unchanged ([`Packet::parse_to_forward`]).
     pub received: Option<Box<Received>>,
@@ -86,7 +86,7 @@ impl fmt::Display for Packet {
     }
 }
 
-/// What an IP packet carries.
+/// The payload of an IP packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Payload {
     /// A TCP segment.
@@ -245,7 +245,7 @@ pub enum Unreachable {
     Host,
     /// The host has no such protocol (type 3 code 2; ICMPv6 type 4 code 1, unrecognized next header).
     Protocol,
-    /// Nobody listens at the port (type 3 code 3; ICMPv6 type 1 code 4).
+    /// No socket listens at the port (type 3 code 3; ICMPv6 type 1 code 4).
     Port,
     /// The packet does not fit and must not be fragmented (type 3 code 4; ICMPv6 type 2).
     PacketTooBig {

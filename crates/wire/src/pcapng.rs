@@ -20,7 +20,7 @@ use holdover_base::{BitRate, Duration, Instant};
 
 use crate::{CaptureError, Packet};
 
-/// Raw IP packets, whose first four bits tell IPv4 from IPv6.
+/// Raw IP packets, whose first four bits distinguish IPv4 from IPv6.
 pub(crate) const LINKTYPE_RAW: u16 = 101;
 
 /// Writes a capture, one block for each call. Nothing is buffered: give it a `BufWriter` where writing is expensive.

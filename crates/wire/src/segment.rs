@@ -5,7 +5,7 @@ use core::fmt;
 use bytes::Bytes;
 use holdover_base::Duration;
 
-use crate::{AccurateEcn, FastOpen, Seq, SeqRange};
+use crate::{AccurateEcn, Experimental, FastOpen, Seq, SeqRange};
 
 bitflags::bitflags! {
     /// The control bits of a segment (RFC 9293 section 3.1; ECE and CWR from RFC 3168, AE from RFC 9768).
@@ -211,44 +211,6 @@ impl fmt::Display for TcpOptions {
     }
 }
 
-/// The kinds of TCP options that Holdover reads and writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum OptionKind {
-    /// End of option list.
-    End = 0,
-    /// Padding.
-    NoOperation = 1,
-    /// Maximum segment size.
-    MaximumSegmentSize = 2,
-    /// Window scale.
-    WindowScale = 3,
-    /// SACK permitted.
-    SackPermitted = 4,
-    /// SACK.
-    Sack = 5,
-    /// Timestamps.
-    Timestamps = 8,
-    /// The signature of TCP-MD5 (RFC 2385), read as [`TcpOptions::is_signed`].
-    Md5Signature = 19,
-    /// User timeout.
-    UserTimeout = 28,
-    /// The signature of TCP-AO (RFC 5925), read as [`TcpOptions::is_signed`].
-    Authentication = 29,
-    /// Multipath TCP (RFC 8684), read as [`TcpOptions::is_multipath`].
-    Multipath = 30,
-    /// Fast Open.
-    FastOpen = 34,
-    /// Accurate ECN, order 0.
-    AccurateEcn0 = 172,
-    /// Accurate ECN, order 1.
-    AccurateEcn1 = 174,
-    /// Experimental 1.
-    Experimental1 = 253,
-    /// Experimental 2.
-    Experimental2 = 254,
-}
-
 /// The timestamps option (RFC 7323 section 3.2). Both values count ticks of their sender's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timestamps {
@@ -364,55 +326,6 @@ impl fmt::Display for UserTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.0 & Self::MINUTES != 0 { "min" } else { "s" };
         write!(f, "{}{unit}", self.0 & !Self::MINUTES)
-    }
-}
-
-/// A shared experimental option (RFC 6994): kind 253 or 254, an experiment identifier, and data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Experimental {
-    /// Whether the kind is 254 (else 253).
-    pub second_kind: bool,
-    /// The experiment.
-    pub id: ExperimentalId,
-    /// The data after the identifier.
-    pub data: Bytes,
-}
-
-impl Experimental {
-    /// Bytes of the option: kind, length, identifier and data.
-    pub fn wire_len(&self) -> usize {
-        2 + self.id.wire_len() + self.data.len()
-    }
-
-    /// The same option with an identifier of 32 bits, for an experiment that has one; `None` if the data is too short
-    /// for that.
-    pub fn with_long_id(&self) -> Option<Self> {
-        let ExperimentalId::Short(high) = self.id else { return Some(self.clone()) };
-        let low = self.data.get(..2)?;
-        let id = u32::from(high) << 16 | u32::from(u16::from_be_bytes([low[0], low[1]]));
-        Some(Self { id: ExperimentalId::Long(id), data: self.data.slice(2..), ..*self })
-    }
-}
-
-/// A TCP experiment identifier (RFC 6994 section 3): 16 bits, or 32 bits with the first 16 registered.
-///
-/// The wire format does not distinguish the two; a reader knows its own experiments. Parsing yields 16 bits and leaves
-/// the rest to the data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExperimentalId {
-    /// A 16-bit identifier.
-    Short(u16),
-    /// A 32-bit identifier.
-    Long(u32),
-}
-
-impl ExperimentalId {
-    /// Bytes of the identifier.
-    pub const fn wire_len(self) -> usize {
-        match self {
-            Self::Short(_) => 2,
-            Self::Long(_) => 4,
-        }
     }
 }
 

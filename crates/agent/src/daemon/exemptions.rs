@@ -48,7 +48,7 @@ enum Holder {
     /// It is not accepted yet, or the kernel did not answer.
     ToCome,
     /// It has no socket, or no process has it open any more.
-    Nobody,
+    Missing,
 }
 
 /// A forwarded connection has no socket; a new one may not have it yet.
@@ -215,8 +215,8 @@ impl Verdict {
         match holder {
             Holder::Found => Self::Settled(alone),
             Holder::ToCome => Self::Pending { alone, in_vain },
-            Holder::Nobody if in_vain + 1 < MOST_IN_VAIN => Self::Pending { alone, in_vain: in_vain + 1 },
-            Holder::Nobody => Self::Settled(alone),
+            Holder::Missing if in_vain + 1 < MOST_IN_VAIN => Self::Pending { alone, in_vain: in_vain + 1 },
+            Holder::Missing => Self::Settled(alone),
         }
     }
 
@@ -235,7 +235,7 @@ impl Holder {
             Some(socket) if matches!(socket.info.tcpi_state, TcpState::Established | TcpState::CloseWait) => {
                 Self::ToCome
             }
-            _ => Self::Nobody,
+            _ => Self::Missing,
         }
     }
 }

@@ -199,11 +199,11 @@ impl<E: PathEngine> Link<E> {
             }
             Err(error) => {
                 let problem = with_causes(&error);
-                let is_news = !matches!(&self.path, Path::Failed { problem: known, .. } if *known == problem);
+                let is_new = !matches!(&self.path, Path::Failed { problem: known, .. } if *known == problem);
                 let retry = attach.retry(&error);
-                if is_news && retry == Retry::Never {
+                if is_new && retry == Retry::Never {
                     tracing::error!(interface = &*self.name, problem, "not attached");
-                } else if is_news {
+                } else if is_new {
                     tracing::error!(interface = &*self.name, problem, "cannot attach; trying again");
                 }
                 let retry_at = match retry {
@@ -232,7 +232,7 @@ impl<E: PathEngine> Link<E> {
         match &mut self.path {
             Path::Attached(engine) if engine.poll_timeout().is_some_and(|at| at <= now) => {
                 engine.handle_timeout(now);
-                self.heed_packets(now);
+                self.handle_packets_while_down(now);
             }
             Path::Failed { retry_at: Some(retry_at), .. } if *retry_at <= now => self.attach(now, attach, config),
             _ => {}
@@ -258,12 +258,12 @@ impl<E: PathEngine> Link<E> {
     pub(super) fn handle_ready(&mut self, now: Instant) {
         if let Some(engine) = self.engine() {
             engine.handle_ready(now);
-            self.heed_packets(now);
+            self.handle_packets_while_down(now);
         }
     }
 
     /// Handles packets that arrive over a link that is regarded as down.
-    fn heed_packets(&mut self, now: Instant) {
+    fn handle_packets_while_down(&mut self, now: Instant) {
         let contradicted = self.engine().map_or(Families::NONE, |engine| engine.contradicts_down());
         let families = self.arbiter.handle_packets(contradicted);
         if !families.is_empty() {
@@ -274,7 +274,7 @@ impl<E: PathEngine> Link<E> {
             self.is_silent = false;
             self.note(now, change);
         }
-        self.heed_end_of_silence(now);
+        self.note_end_of_silence(now);
     }
 
     pub(super) fn tell(&mut self, now: Instant, changes: &[LinkChange], because: &dyn std::fmt::Display) {

@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::LinkEvent;
 
 use crate::config::ModemTable;
-use crate::link_watch::modem::{ModemNews, ModemOptions, ModemReport, Modems};
+use crate::link_watch::modem::{ModemOptions, ModemReport, ModemUpdate, Modems};
 use crate::link_watch::wifi::{WifiOptions, WifiWatch};
 use crate::link_watch::{Signal, Source};
 
@@ -79,30 +79,30 @@ impl ModemLinks {
         signals
     }
 
-    fn handle_report(&mut self, now: Instant, ModemReport { interface, news }: ModemReport) -> Vec<Signal> {
+    fn handle_report(&mut self, now: Instant, ModemReport { interface, update }: ModemReport) -> Vec<Signal> {
         let link = self.links.entry(interface.clone()).or_default();
-        let event = match news {
-            ModemNews::Connected(is_connected) if self.config.state => {
+        let event = match update {
+            ModemUpdate::Connected(is_connected) if self.config.state => {
                 let was_cut = std::mem::replace(&mut link.is_cut, !is_connected);
                 (was_cut == is_connected).then_some(if is_connected { UP } else { LinkEvent::Down })
             }
-            ModemNews::Level(Some(level)) if self.config.warn => {
+            ModemUpdate::Level(Some(level)) if self.config.warn => {
                 let options = WifiOptions { is_adaptive: false, floor: self.config.floor, lead: Duration::ZERO };
                 let event = link.level.get_or_insert_with(|| WifiWatch::new(options)).handle_level(now, Some(level));
                 // The level is more exact than the quality, whose warning it replaces.
                 let was_poor = std::mem::take(&mut link.is_poor);
                 event.or_else(|| was_poor.then_some(LinkEvent::Recovered))
             }
-            ModemNews::Level(None) if self.config.warn => {
+            ModemUpdate::Level(None) if self.config.warn => {
                 let withdrawn = link.level.take().and_then(|mut level| level.handle_level(now, None));
                 let by_quality = link.quality.and_then(|percent| link.handle_quality(percent, self.config.quality.0));
                 by_quality.or(withdrawn)
             }
-            ModemNews::Quality(percent) if self.config.warn => {
+            ModemUpdate::Quality(percent) if self.config.warn => {
                 link.quality = Some(percent);
                 if link.level.is_none() { link.handle_quality(percent, self.config.quality.0) } else { None }
             }
-            ModemNews::Gone => return self.forget(now, &interface),
+            ModemUpdate::Gone => return self.forget(now, &interface),
             _ => None,
         };
         event.map(|event| Signal::new(now, &interface, event, Source::Modem)).into_iter().collect()
@@ -147,8 +147,8 @@ mod tests {
     use super::*;
     use crate::link_watch::Dbm;
 
-    fn events(links: &mut ModemLinks, news: ModemNews) -> Vec<LinkEvent> {
-        let report = ModemReport { interface: "wwan0".to_owned(), news };
+    fn events(links: &mut ModemLinks, update: ModemUpdate) -> Vec<LinkEvent> {
+        let report = ModemReport { interface: "wwan0".to_owned(), update };
         links.handle_report(Instant::from_secs(1), report).into_iter().map(|signal| signal.event).collect()
     }
 
@@ -159,39 +159,39 @@ mod tests {
     #[test]
     fn a_state_is_reported_when_it_changes() {
         let mut links = links(ModemTable::default());
-        assert_eq!(events(&mut links, ModemNews::Connected(true)), []);
-        assert_eq!(events(&mut links, ModemNews::Connected(false)), [LinkEvent::Down]);
-        assert_eq!(events(&mut links, ModemNews::Connected(false)), []);
-        assert_eq!(events(&mut links, ModemNews::Connected(true)), [UP]);
-        assert_eq!(events(&mut links, ModemNews::Quality(0)), [], "warnings are off");
-        assert_eq!(events(&mut links, ModemNews::Connected(false)), [LinkEvent::Down]);
-        assert_eq!(events(&mut links, ModemNews::Gone), [UP], "nobody would report its return");
+        assert_eq!(events(&mut links, ModemUpdate::Connected(true)), []);
+        assert_eq!(events(&mut links, ModemUpdate::Connected(false)), [LinkEvent::Down]);
+        assert_eq!(events(&mut links, ModemUpdate::Connected(false)), []);
+        assert_eq!(events(&mut links, ModemUpdate::Connected(true)), [UP]);
+        assert_eq!(events(&mut links, ModemUpdate::Quality(0)), [], "warnings are off");
+        assert_eq!(events(&mut links, ModemUpdate::Connected(false)), [LinkEvent::Down]);
+        assert_eq!(events(&mut links, ModemUpdate::Gone), [UP], "no source would report its return");
     }
 
     #[test]
     fn quality_counts_while_no_level_is_known() {
         let mut links = links(ModemTable { warn: true, ..ModemTable::default() });
         let fading = LinkEvent::Fading { lead: None };
-        assert_eq!(events(&mut links, ModemNews::Quality(5)), [fading]);
-        assert_eq!(events(&mut links, ModemNews::Level(Some(Dbm(-80)))), [LinkEvent::Recovered], "the level is good");
-        assert_eq!(events(&mut links, ModemNews::Quality(4)), []);
-        assert_eq!(events(&mut links, ModemNews::Level(None)), [fading], "as after a fall to 3G");
-        assert_eq!(events(&mut links, ModemNews::Quality(60)), [LinkEvent::Recovered]);
-        assert_eq!(events(&mut links, ModemNews::Level(Some(Dbm(-125)))), [fading]);
-        assert_eq!(events(&mut links, ModemNews::Level(None)), [LinkEvent::Recovered], "the quality is good");
+        assert_eq!(events(&mut links, ModemUpdate::Quality(5)), [fading]);
+        assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-80)))), [LinkEvent::Recovered], "the level is good");
+        assert_eq!(events(&mut links, ModemUpdate::Quality(4)), []);
+        assert_eq!(events(&mut links, ModemUpdate::Level(None)), [fading], "as after a fall to 3G");
+        assert_eq!(events(&mut links, ModemUpdate::Quality(60)), [LinkEvent::Recovered]);
+        assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-125)))), [fading]);
+        assert_eq!(events(&mut links, ModemUpdate::Level(None)), [LinkEvent::Recovered], "the quality is good");
     }
 
     #[test]
     fn a_weak_signal_is_a_warning_and_levels_count_for_more_than_quality() {
         let mut links = links(ModemTable { warn: true, ..ModemTable::default() });
         let fading = LinkEvent::Fading { lead: None };
-        assert_eq!(events(&mut links, ModemNews::Quality(9)), [fading]);
-        assert_eq!(events(&mut links, ModemNews::Quality(12)), []);
-        assert_eq!(events(&mut links, ModemNews::Quality(15)), [LinkEvent::Recovered]);
-        assert_eq!(events(&mut links, ModemNews::Level(Some(Dbm(-120)))), [fading]);
-        assert_eq!(events(&mut links, ModemNews::Quality(3)), []);
-        assert_eq!(events(&mut links, ModemNews::Gone), [LinkEvent::Recovered]);
-        assert_eq!(events(&mut links, ModemNews::Gone), []);
+        assert_eq!(events(&mut links, ModemUpdate::Quality(9)), [fading]);
+        assert_eq!(events(&mut links, ModemUpdate::Quality(12)), []);
+        assert_eq!(events(&mut links, ModemUpdate::Quality(15)), [LinkEvent::Recovered]);
+        assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-120)))), [fading]);
+        assert_eq!(events(&mut links, ModemUpdate::Quality(3)), []);
+        assert_eq!(events(&mut links, ModemUpdate::Gone), [LinkEvent::Recovered]);
+        assert_eq!(events(&mut links, ModemUpdate::Gone), []);
         assert_eq!(whole_seconds(Duration::from_millis(1001)), 2);
         assert_eq!(whole_seconds(Duration::ZERO), 1);
     }

@@ -68,7 +68,7 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// Packets have ended a silence.
-    pub(super) fn heed_end_of_silence(&mut self, now: Instant) {
+    pub(super) fn note_end_of_silence(&mut self, now: Instant) {
         let is_over = self.engine().is_some_and(|engine| !engine.is_silent());
         if is_over && self.is_silent && self.arbiter.state() != LinkState::Down {
             self.is_silent = false;
@@ -79,10 +79,10 @@ impl<E: PathEngine> Link<E> {
 
     /// Another source, which may know better, has reported an event.
     pub(super) fn forget_silence(&mut self, now: Instant, event: LinkEvent) {
-        let is_told = matches!(event, LinkEvent::Down | LinkEvent::Up { .. });
+        let is_link_change = matches!(event, LinkEvent::Down | LinkEvent::Up { .. });
         // The kernel's own neighbour state is part of the same outage, and changes only while packets are sent.
         let is_part = event == LinkEvent::Down && self.is_watched();
-        if is_told && !is_part {
+        if is_link_change && !is_part {
             self.is_silent = false;
             if let Some(silence) = &mut self.silence {
                 silence.handle_link(now);
@@ -128,7 +128,7 @@ impl<E: PathEngine> Link<E> {
                         let changes = (!families.is_empty()).then_some(LinkChange { families, ..UP });
                         self.tell(now, changes.as_slice(), &"the next hop answers");
                     }
-                    self.heed_end_of_silence(now);
+                    self.note_end_of_silence(now);
                 }
             }
         }

@@ -129,11 +129,11 @@ impl Timeouts {
             return;
         }
         match self.try_in_force(now, config) {
-            Ok(is_news) => {
+            Ok(has_changed) => {
                 self.problem = None;
                 // They may be created later, or the user database may not answer yet.
                 self.retry_at = (!self.unknown.is_empty()).then(|| now + RETRY);
-                if is_news {
+                if has_changed {
                     let built_in = config.user_timeouts.built_in;
                     tracing::info!(rules = config.flow.len(), built_in, "rules in force");
                 }

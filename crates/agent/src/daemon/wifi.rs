@@ -88,10 +88,10 @@ impl<A: Attach> Daemon<A> {
             }
         };
         let mut changes = Vec::new();
-        for news in &heard.news {
-            tracing::trace!(?news, "nl80211");
-            self.measure(now, news);
-            changes.extend(self.wifi.associations.handle(news).map(|change| (news.index(), change)));
+        for event in &heard.events {
+            tracing::trace!(?event, "nl80211");
+            self.measure(now, event);
+            changes.extend(self.wifi.associations.handle(event).map(|change| (event.index(), change)));
         }
         if heard.is_torn {
             changes.extend(self.wifi.ask_all());
@@ -117,9 +117,9 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    fn measure(&mut self, now: Instant, news: &WifiEvent) {
-        let Some(interface) = self.interfaces.name(news.index()).map(Box::<str>::from) else { return };
-        match news {
+    fn measure(&mut self, now: Instant, event: &WifiEvent) {
+        let Some(interface) = self.interfaces.name(event.index()).map(Box::<str>::from) else { return };
+        match event {
             WifiEvent::Level { level, .. } => self.core.handle_level(now, &interface, Some(*level)),
             WifiEvent::BeaconsLost { .. } | WifiEvent::PacketsLost { .. } => self.core.handle_losses(now, &interface),
             _ => {}

@@ -1,7 +1,7 @@
 //! The host's first unacknowledged segments, as its TCP sends them during an outage, or retransmits them before an outage is
 //! noticed. A peer is probed with a copy, and a copy follows the link's return: the first packet that gets through brings the
-//! data, instead of asking for them. The host's own timer may be a retransmission timeout away at that moment, whatever it is
-//! told (RFC 6069 takes back doublings, not the timeout).
+//! data, instead of requesting it. The host's own timer may be a retransmission timeout away at that moment, even after an ICMP
+//! message (RFC 6069 reverts doublings, not the timeout).
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ impl OwnSegments {
         self.0.get(&connection).is_some_and(|kept| kept.is_sent_again && kept.is_first(flow))
     }
 
-    /// The outage is over: copies count anew.
+    /// The outage is over: the count of copies restarts.
     pub(super) fn begin_return(&mut self) {
         self.0.values_mut().for_each(|kept| kept.copied = 0);
     }
@@ -136,7 +136,7 @@ impl OwnSegments {
         Some(packet)
     }
 
-    /// Whether a copy was sent within the last round trip: its answer may be on its way.
+    /// Whether a copy was sent within the last round trip, so that its answer may be in flight.
     pub(super) fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
         let Some(copied_at) = self.0.get(&connection).and_then(|kept| kept.copied_at) else { return false };
         flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
@@ -249,7 +249,7 @@ mod tests {
         let mut own = OwnSegments::default();
         own.note(sent(5, 1, Flags::ACK | Flags::PSH | Flags::CWR | Flags::ECE, b"k"));
         assert_eq!(own.0[&connection(5)].flags, Flags::ACK | Flags::PSH);
-        // A damaged packet is none.
+        // Damaged packets do not count.
         let mut damaged = sent(6, 1, Flags::ACK, b"k");
         damaged.packet.truncate(30);
         own.note(damaged);

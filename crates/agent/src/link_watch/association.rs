@@ -111,8 +111,8 @@ impl Associations {
     }
 
     /// Handles an event. `None` if it changes nothing.
-    pub fn handle(&mut self, news: &WifiEvent) -> Option<AssociationChange> {
-        match *news {
+    pub fn handle(&mut self, event: &WifiEvent) -> Option<AssociationChange> {
+        match *event {
             WifiEvent::Connected { index, bssid } => self.note(index, Some(Association { bssid })),
             WifiEvent::Roamed { index, bssid } => {
                 self.known.insert(index, Some(Association { bssid }));
@@ -169,9 +169,9 @@ mod tests {
 
     const GONE: WifiEvent = WifiEvent::Disconnected { index: 3 };
 
-    fn changes(news: &[WifiEvent]) -> Vec<Option<AssociationChange>> {
+    fn changes(events: &[WifiEvent]) -> Vec<Option<AssociationChange>> {
         let mut associations = Associations::new();
-        news.iter().map(|news| associations.handle(news)).collect()
+        events.iter().map(|event| associations.handle(event)).collect()
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) struct Reporter<T> {
 }
 
 impl<T> Reports<T> {
-    /// Starts a thread for a follower, which is made of its end of the queue.
+    /// Starts a thread for the follower that is made from the queue's sending end.
     ///
     /// # Errors
     /// No more descriptors or threads are available.
@@ -165,7 +165,7 @@ pub(super) async fn owner_of(bus: &Connection, name: &str) -> zbus::Result<Optio
     }
 }
 
-/// Whether an error is the answer to a call: the connection goes on. Errors that D-Bus defines, such as `NameHasNoOwner`, are of a kind of
+/// Whether an error is the answer to a call, so that the connection stays usable. Errors that D-Bus defines, such as `NameHasNoOwner`, are of a kind of
 /// their own.
 pub(super) const fn is_answer(error: &zbus::Error) -> bool {
     matches!(error, zbus::Error::MethodError(..) | zbus::Error::FDO(_))

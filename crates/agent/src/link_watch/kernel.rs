@@ -2,7 +2,7 @@
 //!
 //! The shell calls [`Interfaces::handle`] for each [`KernelEvent`], then takes [`Interfaces::poll_change`] until
 //! `None`. After an overrun (a full socket buffer) the shell dumps everything again, between
-//! [`Interfaces::begin_snapshot`] and [`Interfaces::end_snapshot`]; whatever is missing then is gone.
+//! [`Interfaces::begin_snapshot`] and [`Interfaces::end_snapshot`]; entries missing then are removed.
 //!
 //! An interface is *eligible* if it may be an uplink: it has, or has had, a default route, and is neither loopback nor
 //! a bridge nor the like. A former route is enough because it is lost in the very moments that matter.
@@ -241,16 +241,16 @@ impl Interfaces {
     }
 
     /// Handles a notification.
-    pub fn handle(&mut self, now: Instant, news: KernelEvent) {
-        self.have_routes_changed |= lower::concerns_routes(&news);
+    pub fn handle(&mut self, now: Instant, event: KernelEvent) {
+        self.have_routes_changed |= lower::concerns_routes(&event);
         // There may be many other routes; they are not stored.
-        if news == KernelEvent::OtherRoute {
+        if event == KernelEvent::OtherRoute {
             return;
         }
         if let Some(snapshot) = &mut self.snapshot {
-            snapshot.push(news.clone());
+            snapshot.push(event.clone());
         }
-        match news {
+        match event {
             KernelEvent::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours, stacking } => {
                 let interface = self.interfaces.entry(index).or_default();
                 if interface.is_named && interface.name != name {
@@ -320,8 +320,8 @@ impl Interfaces {
             interface.answering.clear();
             interface.fixed.clear();
         }
-        for news in snapshot {
-            match news {
+        for event in snapshot {
+            match event {
                 KernelEvent::Link { index, .. } => _ = links.insert(index),
                 KernelEvent::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),
                 KernelEvent::DefaultRoute { index, route, change: RouteChange::Added | RouteChange::Replaced } => {

@@ -22,12 +22,12 @@ pub struct ModemReport {
     /// The network interface of the modem.
     pub interface: String,
     /// The report.
-    pub news: ModemNews,
+    pub update: ModemUpdate,
 }
 
 /// A report of a modem's state or level.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum ModemNews {
+pub enum ModemUpdate {
     /// Whether the modem is connected to its network (`MM_MODEM_STATE_CONNECTED`).
     Connected(bool),
     /// The power of the reference signal (RSRP); `None` if it is not known any more.
@@ -158,7 +158,7 @@ impl Follow for Follower {
         self.levels.clear();
         self.measuring.clear();
         let gone: BTreeSet<String> = std::mem::take(&mut self.modems).into_values().flatten().collect();
-        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemNews::Gone))
+        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemUpdate::Gone))
     }
 
     fn log(error: &zbus::Error) {
@@ -193,7 +193,7 @@ impl Follower {
         self.measuring.retain(|path| self.modems.contains_key(path));
         let now: BTreeSet<String> = self.modems.values().flatten().cloned().collect();
         let gone: BTreeSet<String> = before.into_values().flatten().filter(|name| !now.contains(name)).collect();
-        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemNews::Gone))?;
+        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemUpdate::Gone))?;
         self.measure(bus, Some(owner)).await
     }
 
@@ -216,7 +216,7 @@ impl Follower {
         let interface = header.interface().map(ToString::to_string).unwrap_or_default();
         match member {
             "StateChanged" if interface == MODEM => match message.body().deserialize::<(i32, i32, u32)>() {
-                Ok((_, state, _)) => self.report(path, ModemNews::Connected(state == CONNECTED)),
+                Ok((_, state, _)) => self.report(path, ModemUpdate::Connected(state == CONNECTED)),
                 Err(_) => Ok(()),
             },
             "PropertiesChanged" if interface == PROPERTIES => {
@@ -233,10 +233,10 @@ impl Follower {
         match of {
             MODEM => {
                 if let Some(state) = properties.get("State").and_then(|state| i32::try_from(state).ok()) {
-                    self.report(path, ModemNews::Connected(state == CONNECTED))?;
+                    self.report(path, ModemUpdate::Connected(state == CONNECTED))?;
                 }
                 match properties.get("SignalQuality").and_then(quality) {
-                    Some(percent) => self.report(path, ModemNews::Quality(percent)),
+                    Some(percent) => self.report(path, ModemUpdate::Quality(percent)),
                     None => Ok(()),
                 }
             }
@@ -251,21 +251,21 @@ impl Follower {
                 }
                 let level = levels.iter().flatten().max().copied();
                 let is_measured = TECHNOLOGIES.iter().any(|technology| properties.contains_key(*technology));
-                let is_news = is_measured && (level.is_some() || before.is_some());
-                if is_news { self.report(path, ModemNews::Level(level)) } else { Ok(()) }
+                let has_changed = is_measured && (level.is_some() || before.is_some());
+                if has_changed { self.report(path, ModemUpdate::Level(level)) } else { Ok(()) }
             }
             _ => Ok(()),
         }
     }
 
     /// Reports about all interfaces of a modem.
-    fn report(&self, path: &str, news: ModemNews) -> Result<(), Ended> {
+    fn report(&self, path: &str, update: ModemUpdate) -> Result<(), Ended> {
         let names = self.modems.get(path).into_iter().flatten();
-        names.into_iter().try_for_each(|name| self.report_interface(name.clone(), news))
+        names.into_iter().try_for_each(|name| self.report_interface(name.clone(), update))
     }
 
-    fn report_interface(&self, interface: String, news: ModemNews) -> Result<(), Ended> {
-        self.reports.report(ModemReport { interface, news })
+    fn report_interface(&self, interface: String, update: ModemUpdate) -> Result<(), Ended> {
+        self.reports.report(ModemReport { interface, update })
     }
 }
 

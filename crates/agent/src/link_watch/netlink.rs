@@ -258,8 +258,8 @@ impl AsFd for Monitor {
 
 fn tell(now: Instant, message: NetlinkMessage<RouteNetlinkMessage>, interfaces: &mut Interfaces) {
     if let NetlinkPayload::InnerMessage(inner) = message.payload {
-        for news in translate(&message.header, inner) {
-            interfaces.handle(now, news);
+        for event in translate(&message.header, inner) {
+            interfaces.handle(now, event);
         }
     }
 }
@@ -374,13 +374,13 @@ fn translate_route(message: RouteMessage, change: RouteChange) -> Vec<KernelEven
     }
     let mut ways: Vec<(u32, Option<IpAddr>)> = interface.map(|index| (index, next_hop)).into_iter().collect();
     ways.extend(hops.into_iter().map(|hop| (hop.interface_index, hop.attributes.iter().find_map(next_hop_of))));
-    let news = ways.into_iter().enumerate().map(|(position, (index, next_hop))| {
+    let events = ways.into_iter().enumerate().map(|(position, (index, next_hop))| {
         // The second next hop of a route does not replace the first.
         let is_second = position > 0 && change == RouteChange::Replaced;
         let change = if is_second { RouteChange::Added } else { change };
         KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, next_hop, metric }, change }
     });
-    news.collect()
+    events.collect()
 }
 
 /// `None` for rules without effect on default routes.

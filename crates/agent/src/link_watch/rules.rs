@@ -2,7 +2,7 @@
 //!
 //! A default route in a table other than `main` counts if a rule leads there: VPN clients, networks with several
 //! uplinks and Android use separate tables. Rules that select by source, mark or user count, as they may select some
-//! connection of this host. Rules that skip default routes (`suppress_prefixlength`) do not, nor do those with the
+//! connection of this host. Rules that skip default routes (`suppress_prefixlength`) do not; neither do those with the
 //! table of the device (`l3mdev`).
 
 use std::collections::BTreeSet;

@@ -51,7 +51,7 @@ impl SuspendWatch {
         Self { slept, phase: Phase::Awake }
     }
 
-    /// How long the machine has slept since the last call, if it has. Then it is awake, whatever was announced.
+    /// How long the machine has slept since the last call, if it has; it is then awake, even if logind has not announced it.
     pub fn handle_clocks(&mut self, slept: Duration) -> Option<Duration> {
         let more = slept.saturating_sub(self.slept);
         if more < LEAST {

@@ -105,7 +105,7 @@ impl WifiWatch {
         None
     }
 
-    /// The driver misses beacons or acknowledgements, whatever the last level. Withdrawn as any warning is.
+    /// The driver misses beacons or acknowledgements, at any level. Withdrawn like other warnings.
     pub fn handle_losses(&mut self) -> Option<LinkEvent> {
         (!std::mem::replace(&mut self.has_warned, true)).then_some(LinkEvent::Fading { lead: None })
     }

@@ -41,10 +41,10 @@ const EVERY: [(Duration, Duration); 4] = [
 /// How long the other next hops are waited for once one has answered.
 const OTHERS: Duration = Duration::from_millis(50);
 
-/// The mean distance between requests, whatever the number of next hops: 100 a second take little of any link.
+/// The mean distance between requests, for any number of next hops: 100 a second take little of any link.
 const PER_QUESTION: Duration = Duration::from_millis(10);
 
-/// Every so many rounds requests are broadcast, although the neighbour's former address is known.
+/// Every this many rounds requests are broadcast, although the neighbour's former address is known.
 const TO_ALL_EVERY: u32 = 3;
 
 /// The requests of a round.
@@ -70,14 +70,14 @@ impl Search {
 
     /// Handles the address of a neighbour. Returns whether it was searched for and not known.
     pub(crate) fn handle_answer(&mut self, now: Instant, hop: IpAddr, mac: Mac) -> bool {
-        let mut is_news = false;
+        let mut is_new = false;
         for (asked, answer) in &mut self.answers {
-            is_news |= asked.hop == hop && answer.replace(mac).is_none();
+            is_new |= asked.hop == hop && answer.replace(mac).is_none();
         }
-        if is_news {
+        if is_new {
             self.answered_at.get_or_insert(now);
         }
-        is_news
+        is_new
     }
 
     /// Whether waiting packets may be sent: all have answered, or the wait for the others is over.
@@ -88,9 +88,9 @@ impl Search {
 
     /// As [`Self::is_settled`], once.
     pub(crate) fn take_settled(&mut self, now: Instant) -> bool {
-        let is_news = !self.is_reported && self.is_settled(now);
-        self.is_reported |= is_news;
-        is_news
+        let is_new = !self.is_reported && self.is_settled(now);
+        self.is_reported |= is_new;
+        is_new
     }
 
     /// Whether no more requests will be sent.

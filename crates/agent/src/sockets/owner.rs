@@ -81,7 +81,7 @@ pub fn uid_of(name: &str) -> Result<u32, UserError> {
         // SAFETY: all bytes zero is a valid `passwd`: null pointers and numbers.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut result = std::ptr::null_mut();
-        // SAFETY: the name ends with a zero, the buffer is as long as is said, and both outlive the call; only a number is read
+        // SAFETY: the name ends with a zero, the buffer has the given length, and both outlive the call; only a number is read
         // from the entry, which may point into the buffer.
         let error = unsafe {
             libc::getpwnam_r(c_name.as_ptr(), &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut result)

@@ -210,7 +210,7 @@ fn output_of(mut command: Command) -> io::Result<String> {
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(stdout) = stdout {
-            // What was read before an error is kept.
+            // Lines read before an error are kept.
             let _ = stdout.take(LONGEST_FILE).read_to_end(&mut bytes);
         }
         bytes

@@ -60,7 +60,7 @@ impl Masker {
         }
     }
 
-    /// The name of an address; `None` if it is none, or one that stays.
+    /// The name of an address; `None` if the text is not an address, or one that is not masked.
     fn name(&mut self, text: &str) -> Option<String> {
         let (key, kind) = if let Ok(address) = text.parse::<IpAddr>() {
             let says_nothing = match address {

@@ -241,7 +241,7 @@ fn world() -> WorldConfig {
 }
 
 impl Tried {
-    /// Whether the agent saw the outage and the connection went on within two round trips.
+    /// Whether the agent saw the outage and the connection resumed within two round trips.
     fn is_awake(&self) -> bool {
         self.outages_seen > 0 && self.resumed.is_some() && matches!(self.outcome(), "at_once" | "by_itself")
     }

@@ -217,7 +217,7 @@ impl Story {
         let [download, upload] =
             TransferDirection::ALL.map(|direction| [Help::Plain, Help::Agent].map(|help| of(direction, help)));
         format!(
-            "The link is back after {}, but plain TCP goes on waiting for its timer: {} longer in the download, {} in the upload. \
+            "The link is back after {}, but plain TCP still waits for its timer: {} longer in the download, {} in the upload. \
              With the agent on the phone, and nothing changed in its peers, data flow again after {} and {}.",
             spaced(CUT),
             download[0],

@@ -10,7 +10,7 @@ use holdover_transfers::{CUT_AT, Help, NetPath, Transfer, spaced};
 use super::CUT;
 use crate::command_support::print;
 
-/// How often the transfers are looked at.
+/// The interval between two looks at the transfers.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often the view is drawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ pub(super) enum Medium {
         blocks: usize,
         colour: bool,
     },
-    /// A line for whatever happens, and the picture at the end.
+    /// A line for each event, and the picture at the end.
     Lines,
     /// Nothing is shown.
     Nothing,
@@ -93,21 +93,21 @@ impl View {
 
     /// Notes how far the transfers are; `reports` begins with theirs.
     pub(super) fn note(&mut self, now: Instant, reports: &[FlowReport]) {
-        let mut news = Vec::new();
+        let mut lines = Vec::new();
         let phase = Phase::at(now);
         if phase != std::mem::replace(&mut self.phase, phase) {
-            news.push(if phase == Phase::Cut {
+            lines.push(if phase == Phase::Cut {
                 "the links are cut".to_owned()
             } else {
                 "the links are back".to_owned()
             });
         }
         for (lane, report) in self.lanes.iter_mut().zip(reports) {
-            news.extend(lane.note(now, report));
+            lines.extend(lane.note(now, report));
         }
         if self.medium == Medium::Lines {
-            for text in news {
-                // A reader may have seen enough, such as head: the demo goes on to its report.
+            for text in lines {
+                // A reader such as `head` may close the pipe: the demo continues to its report.
                 print(&format!("  {:5.1} s  {text}\n", now.as_secs_f64()));
             }
         }
@@ -199,16 +199,16 @@ impl Lane {
         let at = report.completed_at.unwrap_or(now);
         self.arrived.push((at.as_secs_f64(), report.bytes_received));
         let name = format!("{}, {}", self.transfer.direction.name(), self.transfer.help.name());
-        let mut news = Vec::new();
+        let mut lines = Vec::new();
         let resumed = report.reconnections.first().and_then(|back| back.idle);
         if let (None, Some(idle)) = (self.resumed, resumed) {
-            news.push(format!("{name}: data again, {:.2} s after the link's return", idle.as_secs_f64()));
+            lines.push(format!("{name}: data again, {:.2} s after the link's return", idle.as_secs_f64()));
         }
         if let Some(at) = report.completed_at {
-            news.push(format!("{name}: done after {:.2} s", at.as_secs_f64()));
+            lines.push(format!("{name}: done after {:.2} s", at.as_secs_f64()));
         }
         (self.resumed, self.completed) = (resumed, report.completed_at);
-        news
+        lines
     }
 
     /// The data received, one block for each interval.
@@ -238,7 +238,7 @@ impl Lane {
         let code = if self.transfer.help == Help::Plain { YELLOW } else { GREEN };
         match Phase::at(middle) {
             Phase::Cut => ink.paint(DIM, '░'),
-            // Less than a packet in a block is none: what a probe of the sender's has brought.
+            // Less than a packet in a block does not count: it is a probe of the sender's.
             _ if share * LEVELS.len() as f64 >= 0.5 => {
                 let level = (share * LEVELS.len() as f64).round() as usize;
                 ink.paint(code, LEVELS[level.clamp(1, LEVELS.len()) - 1])

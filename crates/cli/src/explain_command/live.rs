@@ -30,7 +30,7 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Captures until Ctrl-C, or for so many seconds.
+/// Captures until Ctrl-C, or for the given number of seconds.
 pub(super) fn listen(interface: &str, seconds: Option<f64>, show_progress: bool) -> Result<Read, LiveError> {
     let stop = stop_on_signals().map_err(LiveError::Signals)?;
     let listener =

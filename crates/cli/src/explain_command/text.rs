@@ -11,7 +11,7 @@ const MAX_WAITS: usize = 40;
 /// Outages that are listed one by one.
 const MAX_OUTAGES: usize = 12;
 
-/// The text of one connection, for so many columns.
+/// The text of one connection, for a terminal of the given width.
 pub(super) fn of(explained: &Explained, width: usize) -> String {
     let mut text = format!(
         "{} > {}: {} bytes in {:.3} s\n",

@@ -139,7 +139,7 @@ pub(crate) fn configured_daemon(directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["gateway", "run", "--config"]).arg(directory.join("gateway.toml"));
     command.arg("--socket").arg(directory.join("gateway.sock"));
-    // What happens to the demo's hosts is not news, and it is killed on purpose.
+    // Only its errors matter: the demo kills it on purpose.
     command.stderr(std::process::Stdio::null());
     command
 }
@@ -164,7 +164,7 @@ fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     }
     text.push_str(
         "\nFirst data: from the return of the link to the first new data at the receiver. A mobile host that comes to\n\
-         another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS); its uploads go on\n\
+         another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS); its uploads resume\n\
          when its own timer ends.\n",
     );
     text

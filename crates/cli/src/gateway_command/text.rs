@@ -28,7 +28,7 @@ pub(super) fn status(status: &Status) -> String {
     );
     let _ = writeln!(
         text,
-        "TCP           {} connections, {} ACKs lowered, {} withheld; after absences {} senders were shown what was held, {} told otherwise",
+        "TCP           {} connections, {} ACKs lowered, {} withheld; after absences {} senders were shown held ACKs, {} woken otherwise",
         woken.connections, path.lowered, path.withheld, woken.released, woken.poked
     );
     let lost = [

@@ -21,11 +21,11 @@ use crate::command_support::{print, within};
 
 /// The interval of questions to the daemon.
 const POLL: Duration = Duration::from_millis(200);
-/// How long an exchange may take: with six I1s, of which five may be lost.
+/// The timeout of an exchange: six I1s, five of which may be lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest input that is read for an invitation.
 const MAX_TEXT: u64 = 64 << 10;
-/// What the names of loopback and multicast addresses in `/etc/hosts` begin with: `localhost6`, `ip6-loopback`, `ip6-allnodes`.
+/// Prefixes of the names of loopback and multicast addresses in `/etc/hosts`: `localhost6`, `ip6-loopback`, `ip6-allnodes`.
 const RESERVED: [&str; 4] = ["localhost", "loopback", "ip6-", "ipv6-"];
 
 #[derive(Args, Debug)]

@@ -108,7 +108,7 @@ fn answer(socket: &Socket, within: Duration, identifier: Option<u16>) -> Result<
             return Ok(None);
         }
     };
-    // SAFETY: the kernel has written so many bytes.
+    // SAFETY: the kernel has written this number of bytes.
     let bytes = unsafe { buffer[..len].assume_init_ref() };
     let pair = |at: usize| bytes.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
     let is_ours = bytes.first() == Some(&ECHO_REPLY) && identifier.is_none_or(|own| pair(4) == Some(own));

@@ -47,7 +47,7 @@ pub(super) fn status(status: &Status) -> String {
         let name = name(peer);
         let _ = writeln!(text, "{name} serves this host as {}", peer.services.join(", "));
     }
-    // As in `hip top`: addresses and moves give way.
+    // As in `hip top`: the columns of addresses and moves are dropped first.
     let layout = Layout { given_up: &[2, 4], right: &[] };
     text.push_str(&laid_out(["peer", "state", "at", "out / in", "moves"], layout, status.peers.iter().map(peer_row)));
     if let Some(proxy) = &status.proxy {

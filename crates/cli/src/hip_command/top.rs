@@ -53,7 +53,7 @@ impl Host {
     }
 }
 
-/// Bits per second to and from a peer since the answer before; zero if there is none, or the daemon was started anew meanwhile.
+/// Bits per second to and from a peer since the previous answer; zero for the first one, or if the daemon was restarted.
 fn rates(before: Option<&Status>, now: &Status, peer: &PeerStatus) -> [f64; 2] {
     let Some(before) = before else { return [0.0; 2] };
     let seconds = now.running_s - before.running_s;
@@ -88,7 +88,7 @@ impl Top for Host {
     }
 }
 
-/// Addresses and moves give way.
+/// The columns of addresses and moves are dropped first.
 const PEERS: Columns<'_> = Columns { names: &text::PEER_COLUMNS, widths: &[20, 12, 24, 10, 10, 5], given_up: &[2, 5] };
 
 impl Order for SortBy {

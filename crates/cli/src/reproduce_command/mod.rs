@@ -1,4 +1,4 @@
-//! `holdover reproduce`: the experiments of papers run anew, beside what was published, and their claims judged.
+//! `holdover reproduce`: repeats the experiments of papers, compares them with the published results, and judges their claims.
 
 mod real;
 mod settings;
@@ -100,7 +100,7 @@ enum CommandError {
     NothingToFit(String),
     #[error("there is no reproduction to resume below {RESULTS}")]
     NothingToResume,
-    #[error("interrupted; what is finished is kept in {}; the same command with --out {} goes on with it", .0.display(), .0.display())]
+    #[error("interrupted; what is finished is kept in {}; the same command with --out {} continues with it", .0.display(), .0.display())]
     Interrupted(PathBuf),
 }
 

@@ -21,7 +21,7 @@ const M_TCP_US: f64 = 91.0;
 /// The exit status if this machine cannot run it, as that of `holdover gateway`.
 const CANNOT_WORK: u8 = 77;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Counterpart {
     kernel: String,

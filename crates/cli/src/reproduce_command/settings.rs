@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use holdover_lab::reproduce::catalogue::{Catalogue, FITTED, SURVEY, Sampling};
+use holdover_lab::reproduce::catalogue::{Catalogue, FITTED, SURVEY};
 use holdover_lab::reproduce::figures;
 use holdover_lab::reproduce::fit::fit;
+use holdover_lab::reproduce::sample::Sampling;
 use holdover_lab::reproduce::setting::Fitted;
 use holdover_lab::reproduce::survey::{Over, Survey, Surveyed};
 use holdover_lab::reproduce::work::{Running, Work};

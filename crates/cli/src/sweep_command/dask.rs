@@ -37,7 +37,7 @@ pub(super) enum DaskError {
     },
     /// It has ended without an error message from the module.
     #[error(
-        "the runs on the cluster have ended early ({status}); what was finished is kept, and the same command goes on with it. If the \
+        "the runs on the cluster have ended early ({status}); what was finished is kept, and the same command continues with it. If the \
          module is missing: pip install '.[dask]' in a clone, by {}; or name another Python by {PYTHON}",
         python.display()
     )]
@@ -49,7 +49,7 @@ pub(super) enum DaskError {
     },
     /// The module has printed the error on standard error.
     #[error(
-        "the runs on the cluster have ended early; what was finished is kept, and the same command goes on with it"
+        "the runs on the cluster have ended early; what was finished is kept, and the same command continues with it"
     )]
     Reported,
     /// Ctrl-C.

@@ -1,14 +1,14 @@
 //! The cells of the grid, and what their runs come to.
 
-use std::collections::BTreeMap;
-
 use holdover_base::Duration;
 use holdover_transfers::{Help, NetPath, Sender, Transfer, TransferDirection};
 use serde::Serialize;
 
 use super::place::{Place, soon};
 use super::run::Run;
-use crate::grid::median;
+use crate::grid::{Runs, median};
+use crate::page::in_millis;
+use crate::results::GridCell;
 
 /// The least share of the ideal for a transfer with the agent.
 pub(super) const SHARE: f64 = 0.97;
@@ -64,14 +64,11 @@ pub(super) struct RunRow {
 }
 
 impl Cell {
-    /// The cells at these places, in the order of the grid.
-    pub(super) fn all(places: &[Place], runs: &BTreeMap<Place, Vec<Run>>) -> Vec<Self> {
-        let mut places: Vec<Place> = places.iter().copied().filter(|place| place.transfer.cut.is_some()).collect();
-        places.sort();
+    /// The cells of these runs, in the order of the page.
+    pub(super) fn all(runs: &Runs<Place, Run>) -> Vec<Self> {
         let mut cells: Vec<Self> = Vec::new();
-        for place in places {
+        for (&place, of_place) in runs.iter().filter(|(place, _)| place.transfer.cut.is_some()) {
             let uncut = Place { transfer: Transfer { help: Help::Plain, cut: None, ..place.transfer }, ..place };
-            let Some(of_place) = runs.get(&place) else { continue };
             let uncut = runs.get(&uncut).map_or(&[][..], Vec::as_slice);
             let mut cell = Self::new(place, of_place, uncut);
             let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.is_beside(&cell));
@@ -118,7 +115,7 @@ impl Cell {
 
     /// Whether new data come later than they have to.
     fn is_late(&self) -> bool {
-        self.new_data_ms.is_none_or(|new_data| new_data > soon(self.path).as_secs_f64() * 1e3)
+        self.new_data_ms.is_none_or(|new_data| new_data > in_millis(soon(self.path)))
     }
 
     /// Why it misses something, if that is known.
@@ -133,7 +130,7 @@ impl Cell {
             return Vec::new();
         }
         let mut misses = Vec::new();
-        let soonest_ms = soon(self.path).as_secs_f64() * 1e3;
+        let soonest_ms = in_millis(soon(self.path));
         if self.is_late() {
             misses.push(format!("new data later than {soonest_ms:.0} ms after the link's return"));
         }
@@ -152,17 +149,32 @@ impl Cell {
     }
 }
 
+impl GridCell for Cell {
+    type Run = RunRow;
+
+    fn runs(&self) -> &[RunRow] {
+        &self.runs
+    }
+
+    fn has_bounds(&self) -> bool {
+        self.help != Help::Plain
+    }
+
+    fn missed(&self) -> &[String] {
+        &self.misses
+    }
+}
+
 impl RunRow {
     fn new(run: &Run) -> Self {
-        let millis = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
-            new_data_ms: run.new_data.map(millis),
-            in_order_ms: run.measured.resume.map(millis),
+            new_data_ms: run.new_data.map(in_millis),
+            in_order_ms: run.measured.resume.map(in_millis),
             completion_s: run.measured.completion.map(Duration::as_secs_f64),
             path_share: run.path_share,
             timeouts: run.timeouts,
             sent_again_bytes: run.sent_again,
-            lateness_p99_ms: millis(run.lateness),
+            lateness_p99_ms: in_millis(run.lateness),
         }
     }
 }
@@ -189,14 +201,13 @@ mod tests {
             lateness: Duration::ZERO,
             trace: vec!["a packet".to_owned()],
         };
-        let runs = BTreeMap::from([
+        let runs = Runs::from([
             (place(Help::Plain, None), vec![run(0, 10_000)]),
             (place(Help::Plain, cut), vec![run(3_000, 20_000)]),
             (place(Help::Agent, cut), vec![run(80, 17_100)]),
             (place(Help::Warned, cut), vec![run(200, 20_200)]),
         ]);
-        let places: Vec<Place> = runs.keys().copied().collect();
-        let cells = Cell::all(&places, &runs);
+        let cells = Cell::all(&runs);
         assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
         assert_eq!(soon(NetPath::DEFAULT), Duration::from_millis(140));
         assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");

@@ -1,4 +1,4 @@
-//! `holdover conformance --agent`: how soon transfers go on after an outage with the agent, and what share of the ideal they
+//! `holdover conformance --agent`: how soon transfers resume after an outage with the agent, and what share of the ideal they
 //! reach, over a grid of outages, senders, directions and warnings, on this machine's kernel.
 
 mod cells;
@@ -9,6 +9,7 @@ mod run;
 use holdover_host::log::with_causes;
 use holdover_transfers::{AgentPath, KernelError};
 
+use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
 use page::Report;
@@ -51,7 +52,7 @@ impl Grid for AgentGrid {
         run::run(place, *agent)
     }
 
-    fn report(&self, agent: AgentPath, places: &[Place], outcome: Outcome<Place, Run>, head: Head) -> Report {
-        Report::new(Cell::all(places, &outcome.runs), outcome.failures, agent, head)
+    fn report(&self, agent: AgentPath, outcome: Outcome<Place, Run>, head: Head) -> Report {
+        Report::new(Results::new(Cell::all(&outcome.runs), outcome.failures), agent, head)
     }
 }

@@ -1,14 +1,13 @@
 //! The page, the table and the JSON of `holdover conformance --agent`.
 
-use std::fmt::Write as _;
-
 use holdover_transfers::{AgentPath, CUT_AT, Help, LEAD, Sender, TransferDirection, spaced};
 use serde::Serialize;
 
 use super::cells::{Cell, SHARE, TOLERANCE};
 use super::place::{soon, what_is_sent};
-use crate::grid::{Failure, GridReport, Head};
-use crate::page::{failures, number, page};
+use crate::grid::{GridReport, Head};
+use crate::page::{failures, millis_or_never, number, page, seconds_or_never, section};
+use crate::results::Results;
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -19,18 +18,18 @@ pub struct Report {
     agent_path: AgentPath,
     /// In the worst run, 99 of 100 packets were not later than this.
     lateness_p99_ms: f64,
-    cells: Vec<Cell>,
-    failures: Vec<Failure>,
+    #[serde(flatten)]
+    results: Results<Cell>,
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, agent_path: AgentPath, head: Head) -> Self {
-        let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
-        Self { head, agent_path, lateness_p99_ms: lateness.fold(0.0, f64::max), cells, failures }
+    pub(super) fn new(results: Results<Cell>, agent_path: AgentPath, head: Head) -> Self {
+        let lateness = results.cells().iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
+        Self { head, agent_path, lateness_p99_ms: lateness.fold(0.0, f64::max), results }
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let runs = self.results.repetitions();
         format!(
             "Between two unmodified kernels, {}, with a queue of {} packets. The link is cut {} after the beginning; what is \
              on the way or queued then is lost. The agent is {}, on the host that downloads or uploads, and nowhere else. Each \
@@ -54,46 +53,27 @@ impl Report {
         )
     }
 
-    fn table(&self, text: &mut String, sender: Sender, direction: TransferDirection) {
+    fn table(&self, sender: Sender, direction: TransferDirection) -> String {
         let cells: Vec<&Cell> =
-            self.cells.iter().filter(|cell| (cell.sender, cell.direction) == (sender, direction)).collect();
-        let Some(uncut) = cells.first().map(|cell| cell.uncut_s) else { return };
-        let _ = writeln!(
-            text,
+            self.results.cells().iter().filter(|cell| (cell.sender, cell.direction) == (sender, direction)).collect();
+        let head = format!(
             "## {}, {}\n\nWithout a cut: {}.\n\n| cut | plain: new data | done | ideal | agent: new data | done | ideal | \
-             warned: new data | done | ideal |\n| --- {}|",
+             warned: new data | done | ideal |\n| --- {}|\n",
             sender.name(),
             direction.name(),
-            seconds(uncut),
+            seconds_or_never(cells.first().and_then(|cell| cell.uncut_s)),
             "| ---: ".repeat(9)
         );
         let mut cuts: Vec<f64> = cells.iter().map(|cell| cell.cut_s).collect();
         cuts.dedup();
-        for cut_s in cuts {
-            let _ = write!(text, "| {cut_s} s |");
-            for help in Help::ALL {
-                let cell = cells.iter().find(|cell| cell.cut_s == cut_s && cell.help == help);
-                let texts = cell.map_or_else(|| ["", "", ""].map(str::to_owned), |cell| cell_texts(cell));
-                let _ = write!(text, " {} |", texts.join(" | "));
-            }
-            text.push('\n');
-        }
-        text.push('\n');
+        section(&head, cuts.into_iter().map(|cut_s| row(cut_s, &cells)))
     }
 
-    fn misses(&self, text: &mut String) {
-        let missing: Vec<&Cell> = self.cells.iter().filter(|cell| !cell.misses.is_empty()).collect();
-        if missing.is_empty() {
-            return;
-        }
-        text.push_str(
-            "## Those that miss\n\nWhat the sender of the data sends (`>`) and gets (`<`) after the link's return, in milliseconds \
-             since then.\n",
-        );
-        for cell in missing {
-            let _ = writeln!(
-                text,
-                "\n**{}, {}, {} s, {}**: {}. {}\n\n```\n{}\n```",
+    fn misses(&self) -> String {
+        let missing = self.results.bounded().filter(|cell| !cell.misses.is_empty());
+        let rows = missing.map(|cell| {
+            format!(
+                "\n**{}, {}, {} s, {}**: {}. {}\n\n```\n{}\n```\n",
                 cell.sender.name(),
                 cell.direction.name(),
                 cell.cut_s,
@@ -101,75 +81,77 @@ impl Report {
                 cell.misses.join(", "),
                 cell.why.unwrap_or("Why is not known."),
                 cell.trace.join("\n")
-            );
-        }
+            )
+        });
+        section(
+            "## Those that miss\n\nWhat the sender of the data sends (`>`) and gets (`<`) after the link's return, in milliseconds \
+             since then.\n",
+            rows,
+        )
     }
+}
+
+/// The row of a cut, plain and with help.
+fn row(cut_s: f64, cells: &[&Cell]) -> String {
+    let texts = Help::ALL.map(|help| {
+        let cell = cells.iter().find(|cell| cell.cut_s == cut_s && cell.help == help);
+        cell.map_or_else(|| ["", "", ""].map(str::to_owned), |cell| cell_texts(cell)).join(" | ")
+    });
+    format!("| {cut_s} s | {} |\n", texts.join(" | "))
 }
 
 impl GridReport for Report {
     fn is_sound(&self) -> bool {
-        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
+        self.results.are_sound()
     }
 
     fn in_a_line(&self) -> String {
-        let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.help != Help::Plain).collect();
-        let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
-        format!("{reached} of {} cells with the agent reach what they have to, in {} s", with.len(), self.head.seconds)
+        let reached = self.results.share_that_meets_bounds();
+        format!("{reached} cells with the agent reach what they have to, in {} s", self.head.seconds)
     }
 
     /// As `docs/conformance/agent.md`.
     fn markdown(&self) -> String {
-        let (mut tables, mut missed) = (String::new(), String::new());
+        let mut tables = String::new();
         for sender in Sender::ALL {
             for direction in TransferDirection::ALL {
-                self.table(&mut tables, sender, direction);
+                tables.push_str(&self.table(sender, direction));
             }
         }
-        self.misses(&mut missed);
-        let sections = [tables, failures(&self.failures), missed];
+        let sections = [tables, failures(self.results.failures()), self.misses()];
         page("The agent across outages", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
-        let mut text =
-            "sender,direction,cut_s,help,run,new_data_ms,in_order_ms,completion_s,uncut_median_s,path_share,timeouts,\
-                        sent_again_bytes,lateness_p99_ms\n"
-                .to_owned();
-        for cell in &self.cells {
-            for (index, run) in (1..).zip(&cell.runs) {
-                let _ = writeln!(
-                    text,
-                    "{},{},{},{},{index},{},{},{},{},{},{},{},{}",
-                    cell.sender.congestion().name(),
-                    cell.direction.name(),
-                    cell.cut_s,
-                    cell.help.name(),
-                    number(run.new_data_ms),
-                    number(run.in_order_ms),
-                    number(run.completion_s),
-                    number(cell.uncut_s),
-                    number(run.path_share),
-                    run.timeouts,
-                    run.sent_again_bytes,
-                    run.lateness_p99_ms
-                );
-            }
-        }
-        text
+        let header = "sender,direction,cut_s,help,run,new_data_ms,in_order_ms,completion_s,uncut_median_s,path_share,timeouts,\
+                      sent_again_bytes,lateness_p99_ms";
+        let of_cell = |cell: &Cell| {
+            let (sender, direction) = (cell.sender.congestion().name(), cell.direction.name());
+            format!("{sender},{direction},{},{}", cell.cut_s, cell.help.name())
+        };
+        self.results.csv(header, of_cell, |cell, run| {
+            format!(
+                "{},{},{},{},{},{},{},{}",
+                number(run.new_data_ms),
+                number(run.in_order_ms),
+                number(run.completion_s),
+                number(cell.uncut_s),
+                number(run.path_share),
+                run.timeouts,
+                run.sent_again_bytes,
+                run.lateness_p99_ms
+            )
+        })
     }
 }
 
 /// New data, done, ideal.
 fn cell_texts(cell: &Cell) -> [String; 3] {
     let emphasis = if cell.misses.is_empty() { "" } else { "**" };
-    let new_data = cell.new_data_ms.map_or("never".to_owned(), |millis| match millis {
-        long if long >= 1000.0 => format!("{:.2} s", long / 1e3),
-        short => format!("{short:.0} ms"),
-    });
+    let new_data = match cell.new_data_ms {
+        Some(millis) if millis >= 1000.0 => seconds_or_never(Some(millis / 1e3)),
+        millis => millis_or_never(millis),
+    };
     let share = cell.ideal_share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0));
-    [new_data, seconds(cell.completion_s), format!("{emphasis}{share}{emphasis}")]
-}
-
-fn seconds(value: Option<f64>) -> String {
-    value.map_or("never".to_owned(), |value| format!("{value:.2} s"))
+    [new_data, seconds_or_never(cell.completion_s), format!("{emphasis}{share}{emphasis}")]
 }

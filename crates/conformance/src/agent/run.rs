@@ -5,6 +5,7 @@ use holdover_transfers::{self as transfers, AgentPath, CUT_AT, KernelError, Kern
 use serde::{Deserialize, Serialize};
 
 use super::place::Place;
+use crate::grid::time_limit;
 
 /// One run of a case.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -27,9 +28,7 @@ pub struct Run {
 /// Makes a run.
 pub(super) fn run(place: Place, agent: AgentPath) -> Result<Run, KernelError> {
     let cut = place.transfer.cut.unwrap_or(Duration::ZERO);
-    // A timer that ends just before the link's return runs twice as long again.
-    let time_limit = Duration::from_secs(60) + cut * 4;
-    let config = transfers::world(&[place.transfer], place.path, place.sender, agent, time_limit);
+    let config = transfers::world(&[place.transfer], place.path, place.sender, agent, time_limit(cut));
     let mut watcher = Watcher::new(&config.flows[..1], CUT_AT + cut);
     let mut kernel = KernelRun::new(config, place.sender, agent)?;
     let outcome = kernel.run(&mut watcher, |_| true)?;

@@ -8,6 +8,8 @@ use super::kinds::Use;
 use super::place::Place;
 use super::world::Run;
 use crate::grid::{Runs, median};
+use crate::page::{in_millis, millis_or_never, seconds_or_never};
+use crate::results::GridCell;
 
 /// By this share a connection with the agent may be slower than plain in all.
 pub(super) const SLOWER: f64 = 0.02;
@@ -55,13 +57,10 @@ pub(super) struct RunRow {
 }
 
 impl Cell {
-    /// The cells at these places, in the order of the page.
-    pub(super) fn all(places: &[Place], runs: &Runs<Place, Run>) -> Vec<Self> {
-        let mut places = places.to_vec();
-        places.sort();
+    /// The cells of these runs, in the order of the page.
+    pub(super) fn all(runs: &Runs<Place, Run>) -> Vec<Self> {
         let mut cells: Vec<Self> = Vec::new();
-        for place in places {
-            let Some(of_place) = runs.get(&place) else { continue };
+        for (&place, of_place) in runs {
             let mut cell = Self::new(place, of_place);
             let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.place.is_beside(&place));
             cell.misses = cell.misses(plain);
@@ -103,7 +102,7 @@ impl Cell {
         if self.place.kind().has_flaps() && is_echoed_before {
             return false;
         }
-        self.first_data_ms.is_none_or(|first| first > self.place.bound().as_secs_f64() * 1e3)
+        self.first_data_ms.is_none_or(|first| first > in_millis(self.place.bound()))
     }
 
     /// Whether it takes longer than `plain`, by more than is allowed.
@@ -122,40 +121,45 @@ impl Cell {
             return misses;
         }
         if self.is_late() {
-            let bound_ms = self.place.bound().as_secs_f64() * 1e3;
-            misses.push(format!("first data {}, bound {bound_ms:.0} ms", in_millis(self.first_data_ms)));
+            let bound_ms = in_millis(self.place.bound());
+            misses.push(format!("first data {}, bound {bound_ms:.0} ms", millis_or_never(self.first_data_ms)));
         }
         if self.is_slower(plain) {
             let plain = plain.and_then(|plain| plain.total_s);
-            misses.push(format!("total {}, plain {}", in_seconds(self.total_s), in_seconds(plain)));
+            misses.push(format!("total {}, plain {}", seconds_or_never(self.total_s), seconds_or_never(plain)));
         }
         misses
     }
 }
 
-impl RunRow {
-    fn new(run: &Run) -> Self {
-        let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        Self {
-            first_data_ms: run.first_data.map(millis),
-            median_first_data_ms: run.median_first_data.map(millis),
-            total_s: run.total.map(Duration::as_secs_f64),
-            sent_again_bytes: run.sent_again,
-            timeouts: run.timeouts,
-            lateness_ms: millis(run.lateness),
-            tries: run.tries,
-        }
+impl GridCell for Cell {
+    type Run = RunRow;
+
+    fn runs(&self) -> &[RunRow] {
+        &self.runs
+    }
+
+    fn has_bounds(&self) -> bool {
+        self.help != Help::Plain
+    }
+
+    fn missed(&self) -> &[String] {
+        &self.misses
     }
 }
 
-/// For people; `never` for what did not happen.
-pub(super) fn in_millis(value: Option<f64>) -> String {
-    value.map_or("never".to_owned(), |millis| format!("{millis:.0} ms"))
-}
-
-/// For people; `never` for what did not happen.
-pub(super) fn in_seconds(value: Option<f64>) -> String {
-    value.map_or("never".to_owned(), |seconds| format!("{seconds:.2} s"))
+impl RunRow {
+    fn new(run: &Run) -> Self {
+        Self {
+            first_data_ms: run.first_data.map(in_millis),
+            median_first_data_ms: run.median_first_data.map(in_millis),
+            total_s: run.total.map(Duration::as_secs_f64),
+            sent_again_bytes: run.sent_again,
+            timeouts: run.timeouts,
+            lateness_ms: in_millis(run.lateness),
+            tries: run.tries,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -188,8 +192,7 @@ mod tests {
             (place(Help::Agent), vec![run(175, 10_240), run(80, 10_100), run(500, 10_900)]),
             (place(Help::Warned), vec![run(176, 10_260)]),
         ]);
-        let places: Vec<Place> = runs.keys().copied().collect();
-        let cells = Cell::all(&places, &runs);
+        let cells = Cell::all(&runs);
         assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
         assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
         assert_eq!(cells[2].misses, ["first data 176 ms, bound 175 ms", "total 10.26 s, plain 10.00 s"]);
@@ -213,7 +216,7 @@ mod tests {
             (place(Help::Plain), vec![run(Some(Duration::from_secs(4)))]),
             (place(Help::Agent), vec![run(None)]),
         ]);
-        let cells = Cell::all(&[place(Help::Plain), place(Help::Agent)], &runs);
+        let cells = Cell::all(&runs);
         assert_eq!(cells[1].misses, ["first data never, bound 85 ms", "total never, plain 4.00 s"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `holdover conformance --agent-links`: how soon connections go on after an outage of a link that has carrier, neighbours or a
+//! `holdover conformance --agent-links`: how soon connections resume after an outage of a link that has carrier, neighbours or a
 //! late path, without the agent, with it, and with a warning, on this machine's kernel.
 //!
 //! Unlike `--agent`, which drives the engine alone over a wire, this runs the whole daemon in the phone's network namespace. It
@@ -14,6 +14,7 @@ use holdover_agent::engine::Engine;
 use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
 use page::Report;
@@ -49,7 +50,7 @@ impl Grid for AgentLinksGrid {
         world::run(place, machine)
     }
 
-    fn report(&self, _: Lateness, places: &[Place], outcome: Outcome<Place, Run>, head: Head) -> Report {
-        Report::new(Cell::all(places, &outcome.runs), outcome.failures, head)
+    fn report(&self, _: Lateness, outcome: Outcome<Place, Run>, head: Head) -> Report {
+        Report::new(Results::new(Cell::all(&outcome.runs), outcome.failures), head)
     }
 }

@@ -7,11 +7,12 @@ use holdover_testbed::Lateness;
 use holdover_transfers::{CUT_AT, Help, LEAD, spaced};
 use serde::Serialize;
 
-use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
+use super::cells::{Cell, NOISE, SLOWER};
 use super::kinds::{KINDS, Kind};
 use super::world::TRANSFER_TIME;
-use crate::grid::{Failure, GridReport, Head};
-use crate::page::{failures, marked, misses, number, page};
+use crate::grid::{GridReport, Head};
+use crate::page::{compared, failures, marked, millis_or_never, misses, number, page, seconds_or_never, section};
+use crate::results::Results;
 use crate::routed::near_delay;
 
 /// Everything that is reported.
@@ -23,24 +24,22 @@ pub struct Report {
     lateness_ms: f64,
     /// Runs that were made again.
     repeated: usize,
-    cells: Vec<Cell>,
-    failures: Vec<Failure>,
+    #[serde(flatten)]
+    results: Results<Cell>,
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
-        let runs = || cells.iter().filter(|cell| cell.help != Help::Plain).flat_map(|cell| &cell.runs);
-        let (lateness_ms, repeated) =
-            (runs().map(|run| run.lateness_ms).fold(0.0, f64::max), runs().filter(|run| run.tries > 1).count());
-        Self { head, lateness_ms, repeated, cells, failures }
-    }
-
-    fn with_agent(&self) -> impl Iterator<Item = &Cell> {
-        self.cells.iter().filter(|cell| cell.help != Help::Plain)
+    pub(super) fn new(results: Results<Cell>, head: Head) -> Self {
+        Self {
+            head,
+            lateness_ms: results.bounded_runs().map(|run| run.lateness_ms).fold(0.0, f64::max),
+            repeated: results.bounded_runs().filter(|run| run.tries > 1).count(),
+            results,
+        }
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let runs = self.results.repetitions();
         let path = self.head.path;
         format!(
             "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
@@ -79,41 +78,34 @@ impl Report {
         )
     }
 
-    fn table(&self, text: &mut String, kind: &'static Kind) {
-        let plain = self.cells.iter().filter(|cell| cell.help == Help::Plain && std::ptr::eq(cell.place.kind(), kind));
-        let mut rows = plain.map(|plain| self.row(plain)).peekable();
-        if rows.peek().is_none() {
-            return;
-        }
+    fn table(&self, kind: &'static Kind) -> String {
         let helps = if kind.is_visible() { "plain → agent → warned" } else { "plain → agent" };
-        let _ = writeln!(
-            text,
+        let head = format!(
             "## {}\n\n{}\n\n| outage | sender | use | family | first data, ms: {helps} | total, s | sent again, kB |\n\
-             | ---: | --- | --- | --- | ---: | ---: | ---: |",
+             | ---: | --- | --- | --- | ---: | ---: | ---: |\n",
             kind.name, kind.what
         );
-        rows.for_each(|row| text.push_str(&row));
-        text.push('\n');
+        let of_kind = self.results.cells().iter().filter(|cell| std::ptr::eq(cell.place.kind(), kind));
+        section(&head, of_kind.filter(|cell| cell.help == Help::Plain).map(|plain| self.row(plain)))
     }
 
     /// The row of a place, plain and with help.
     fn row(&self, plain: &Cell) -> String {
         let place = plain.place;
-        let beside: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.is_beside(&place)).collect();
-        let joined =
-            |text: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ");
-        let first = joined(&|cell| {
-            let mut first = without_unit(&in_millis(cell.first_data_ms));
+        let beside: Vec<&Cell> = self.results.cells().iter().filter(|cell| cell.place.is_beside(&place)).collect();
+        let first = compared(&beside, |cell| {
+            let mut first = without_unit(&millis_or_never(cell.first_data_ms));
             if place.kind().connections > 1 {
-                let _ = write!(first, " ({})", without_unit(&in_millis(cell.median_first_data_ms)));
+                let _ = write!(first, " ({})", without_unit(&millis_or_never(cell.median_first_data_ms)));
             }
             marked(cell.help != Help::Plain && cell.is_late(), &first)
         });
-        let total = joined(&|cell| {
-            marked(cell.help != Help::Plain && cell.is_slower(Some(plain)), &without_unit(&in_seconds(cell.total_s)))
+        let total = compared(&beside, |cell| {
+            let total = without_unit(&seconds_or_never(cell.total_s));
+            marked(cell.help != Help::Plain && cell.is_slower(Some(plain)), &total)
         });
-        let again =
-            joined(&|cell| cell.sent_again_bytes.map_or("–".to_owned(), |bytes| format!("{:.0}", bytes / 1e3)));
+        let kilobytes = |bytes: f64| format!("{:.0}", bytes / 1e3);
+        let again = compared(&beside, |cell| cell.sent_again_bytes.map_or("–".to_owned(), kilobytes));
         format!(
             "| {} | {} | {} | {} | {first} | {total} | {again} |\n",
             spaced(place.cut),
@@ -126,51 +118,42 @@ impl Report {
 
 impl GridReport for Report {
     fn is_sound(&self) -> bool {
-        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
+        self.results.are_sound()
     }
 
     fn in_a_line(&self) -> String {
-        let (all, reached) =
-            (self.with_agent().count(), self.with_agent().filter(|cell| cell.misses.is_empty()).count());
-        format!("{reached} of {all} cells with the agent reach their bounds, in {} s", self.head.seconds)
+        let reached = self.results.share_that_meets_bounds();
+        format!("{reached} cells with the agent reach their bounds, in {} s", self.head.seconds)
     }
 
     /// As `docs/conformance/agent-links.md`.
     fn markdown(&self) -> String {
-        let mut tables = String::new();
-        KINDS.iter().for_each(|kind| self.table(&mut tables, kind));
-        let missed = misses(self.with_agent().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(&self.failures), missed, tables];
+        let tables: String = KINDS.iter().map(|kind| self.table(kind)).collect();
+        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
+        let sections = [failures(self.results.failures()), missed, tables];
         page("The agent on links with carrier and neighbours", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
-        let mut text =
-            "kind,cut_s,sender,use,family,help,run,first_data_ms,median_first_data_ms,total_s,sent_again_bytes,timeouts,lateness_ms,tries\n"
-                .to_owned();
-        for cell in &self.cells {
+        let header = "kind,cut_s,sender,use,family,help,run,first_data_ms,median_first_data_ms,total_s,sent_again_bytes,timeouts,\
+                      lateness_ms,tries";
+        let of_cell = |cell: &Cell| {
             let place = cell.place;
-            for (index, run) in (1..).zip(&cell.runs) {
-                let _ = writeln!(
-                    text,
-                    "{},{},{},{},{},{},{index},{},{},{},{},{},{},{}",
-                    place.kind().name,
-                    place.cut.as_secs_f64(),
-                    place.sender.congestion().name(),
-                    place.usage.name(),
-                    place.family(),
-                    place.help.name(),
-                    number(run.first_data_ms),
-                    number(run.median_first_data_ms),
-                    number(run.total_s),
-                    run.sent_again_bytes,
-                    run.timeouts,
-                    run.lateness_ms,
-                    run.tries
-                );
-            }
-        }
-        text
+            let (kind, cut_s, sender) = (place.kind().name, place.cut.as_secs_f64(), place.sender.congestion().name());
+            format!("{kind},{cut_s},{sender},{},{},{}", place.usage.name(), place.family(), place.help.name())
+        };
+        self.results.csv(header, of_cell, |_, run| {
+            format!(
+                "{},{},{},{},{},{},{}",
+                number(run.first_data_ms),
+                number(run.median_first_data_ms),
+                number(run.total_s),
+                run.sent_again_bytes,
+                run.timeouts,
+                run.lateness_ms,
+                run.tries
+            )
+        })
     }
 }
 

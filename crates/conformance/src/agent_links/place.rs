@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(names, ["carrier, 3 s, bbr, key, IPv6, plain", "carrier, 3 s, bbr, key, IPv6, warned"]);
         assert!(
             places(NetPath::DEFAULT, Some("ethernet-silent")).iter().all(|place| place.help != Help::Warned),
-            "nobody can know of it"
+            "no host can predict it"
         );
         assert!(places(NetPath::DEFAULT, Some("vegas")).is_empty());
     }

@@ -71,7 +71,7 @@ pub enum LinksError {
 /// Makes the world of `place` real, with the daemon on its phone if it is to be there, and runs it.
 ///
 /// The run is made again if the key was struck after the outage, if one of many connections was not open before it, or if new data
-/// came too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more. The last try counts whatever the machine did.
+/// came too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more. The last try counts in any case.
 pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
     let is_spoiled = |run: &Run| {
         let is_late = run.first_data.is_none_or(|first| first > place.bound());
@@ -91,11 +91,7 @@ fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Option<Run>,
     let agent = if place.help == Help::Plain { None } else { Some(Agent::start(&mut real, PHONE)?) };
     real.run(&mut watcher, |_| true)?;
     let reports = real.world().report();
-    let wall = |at| real.clock().wall(at);
-    let lateness = match watcher.new_data() {
-        Some(first) => machine.worst_between(wall(back_at), wall(back_at + first)),
-        None => machine.worst_between(wall(back_at), std::time::Instant::now()),
-    };
+    let lateness = routed::lateness(machine, &real, back_at, watcher.new_data());
     drop(real);
     agent.map_or(Ok(()), Agent::finish)?;
     let is_crowd_open = reports.len() == 1 || watcher.were_open(CUT_AT);
@@ -144,8 +140,7 @@ fn config(place: Place) -> WorldConfig {
         conditions: kind.conditions(place.path.rate, CUT_AT + place.cut),
         ..routed::access(place.path)
     };
-    // A timer that ends just before the link's return runs twice as long again.
-    let time_limit = Instant::from_secs(60) + place.cut * 4;
+    let time_limit = Instant::ZERO + grid::time_limit(place.cut);
     let mut world = routed::world(place.path, access, kind.layer2, flows(place), time_limit);
     if place.help == Help::Warned {
         world.mechanisms.push(HostMechanisms { node: PHONE, mechanisms: Default::default(), foresight: Some(LEAD) });

@@ -7,6 +7,8 @@ use serde::Serialize;
 use super::place::{Link, Mode, Place, bound};
 use super::world::Run;
 use crate::grid::{Runs, median};
+use crate::page::in_millis;
+use crate::results::GridCell;
 
 /// The least share of the ideal with the gateway.
 pub(super) const SHARE: f64 = 0.98;
@@ -28,7 +30,7 @@ pub(super) struct Cell {
     /// The same transfer without a cut and without the gateway, and the length of the cut, over the total.
     pub(super) ideal_share: Option<f64>,
     pub(super) runs: Vec<RunRow>,
-    /// What it has to reach and does not; nothing is asked of modes for comparison.
+    /// The bounds that it misses; modes for comparison have none.
     pub(super) misses: Vec<String>,
     /// Of the run with the median total, if the cell misses something: the first packets after the return.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -47,13 +49,11 @@ pub(super) struct RunRow {
 }
 
 impl Cell {
-    /// The cells at these places, in the order of the page.
-    pub(super) fn all(places: &[Place], runs: &Runs<Place, Run>) -> Vec<Self> {
-        let mut places: Vec<Place> = places.iter().copied().filter(|place| place.cut.is_some()).collect();
-        places.sort();
-        let of = |place| runs.get(&place).map_or(&[][..], Vec::as_slice);
-        let cells = places.into_iter().filter(|place| !of(*place).is_empty());
-        cells.map(|place| Self::new(place, of(place), of(place.reference()))).collect()
+    /// The cells of these runs, in the order of the page.
+    pub(super) fn all(runs: &Runs<Place, Run>) -> Vec<Self> {
+        let uncut = |place: Place| runs.get(&place.reference()).map_or(&[][..], Vec::as_slice);
+        let cells = runs.iter().filter(|(place, _)| place.cut.is_some());
+        cells.map(|(&place, of_place)| Self::new(place, of_place, uncut(place))).collect()
     }
 
     fn new(place: Place, runs: &[Run], uncut: &[Run]) -> Self {
@@ -85,7 +85,7 @@ impl Cell {
 
     /// Whether it misses the bound of the first data.
     pub(super) fn is_late(&self) -> bool {
-        let bound_ms = bound(self.place.path).as_secs_f64() * 1e3;
+        let bound_ms = in_millis(bound(self.place.path));
         self.mode.has_bounds() && self.first_data_ms.is_none_or(|first| first > bound_ms)
     }
 
@@ -103,15 +103,30 @@ impl Cell {
     }
 }
 
+impl GridCell for Cell {
+    type Run = RunRow;
+
+    fn runs(&self) -> &[RunRow] {
+        &self.runs
+    }
+
+    fn has_bounds(&self) -> bool {
+        self.mode.has_bounds()
+    }
+
+    fn missed(&self) -> &[String] {
+        &self.misses
+    }
+}
+
 impl RunRow {
     fn new(run: &Run) -> Self {
-        let millis = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
-            first_data_ms: run.first_data.map(millis),
+            first_data_ms: run.first_data.map(in_millis),
             total_s: run.total.map(Duration::as_secs_f64),
             timeouts: run.timeouts,
             sent_again_bytes: run.sent_again,
-            lateness_ms: millis(run.lateness),
+            lateness_ms: in_millis(run.lateness),
             tries: run.tries,
         }
     }
@@ -149,8 +164,7 @@ mod tests {
             (place(Mode::Buffer, 3), vec![run(76, 13_300)]),
             (place(Mode::MTcp, 7), vec![run(900, 19_000)]),
         ]);
-        let places: Vec<Place> = runs.keys().copied().collect();
-        let cells = Cell::all(&places, &runs);
+        let cells = Cell::all(&runs);
         let of = |mode, cut| cells.iter().find(|cell| cell.place == place(mode, cut)).unwrap();
         assert_eq!(cells.len(), 4);
         assert!(of(Mode::Plain, 7).misses.is_empty() && of(Mode::MTcp, 7).misses.is_empty());

@@ -1,4 +1,4 @@
-//! `holdover conformance --gateway`: how soon transfers go on after a mobile host was away, and what share of the ideal they reach,
+//! `holdover conformance --gateway`: how soon transfers resume after a mobile host was away, and what share of the ideal they reach,
 //! without and with the gateway's daemon on the router, on this machine's kernel. The hosts are unmodified.
 
 mod cells;
@@ -14,6 +14,7 @@ use holdover_gatewayd::features;
 use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
 use page::Report;
@@ -56,7 +57,7 @@ impl Grid for GatewayGrid {
         world::run(self, place, machine)
     }
 
-    fn report(&self, _: Lateness, places: &[Place], outcome: Outcome<Place, Run>, head: Head) -> Report {
-        Report::new(Cell::all(places, &outcome.runs), outcome.failures, head)
+    fn report(&self, _: Lateness, outcome: Outcome<Place, Run>, head: Head) -> Report {
+        Report::new(Results::new(Cell::all(&outcome.runs), outcome.failures), head)
     }
 }

@@ -1,7 +1,5 @@
 //! The page, the table and the JSON of `holdover conformance --gateway`.
 
-use std::fmt::Write as _;
-
 use holdover_base::Instant;
 use holdover_testbed::Lateness;
 use holdover_transfers::{CUT_AT, TRANSFER_TIME, spaced};
@@ -9,8 +7,9 @@ use serde::Serialize;
 
 use super::cells::{Cell, SHARE};
 use super::place::{Link, Mode, bound};
-use crate::grid::{Failure, GridReport, Head};
-use crate::page::{failures, marked, misses, number, page};
+use crate::grid::{GridReport, Head};
+use crate::page::{compared, failures, marked, misses, number, page, section};
+use crate::results::Results;
 use crate::routed::near_delay;
 
 /// Everything that is reported.
@@ -22,24 +21,22 @@ pub struct Report {
     lateness_ms: f64,
     /// Runs that were made again.
     repeated: usize,
-    cells: Vec<Cell>,
-    failures: Vec<Failure>,
+    #[serde(flatten)]
+    results: Results<Cell>,
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
-        let runs = || cells.iter().filter(|cell| cell.place.mode.has_bounds()).flat_map(|cell| &cell.runs);
+    pub(super) fn new(results: Results<Cell>, head: Head) -> Self {
         Self {
             head,
-            lateness_ms: runs().map(|run| run.lateness_ms).fold(0.0, f64::max),
-            repeated: runs().filter(|run| run.tries > 1).count(),
-            cells,
-            failures,
+            lateness_ms: results.bounded_runs().map(|run| run.lateness_ms).fold(0.0, f64::max),
+            repeated: results.bounded_runs().filter(|run| run.tries > 1).count(),
+            results,
         }
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let runs = self.results.repetitions();
         let path = self.head.path;
         format!(
             "A mobile host, its router and a server, each with a Linux kernel of its own, and nothing of Holdover on the hosts. The link \
@@ -72,32 +69,25 @@ impl Report {
         )
     }
 
-    fn table(&self, text: &mut String, link: Link) {
-        let plain = self.cells.iter().filter(|cell| cell.place.mode == Mode::Plain && cell.place.link == link);
-        let mut rows = plain.map(|plain| self.row(plain)).peekable();
-        if rows.peek().is_none() {
-            return;
-        }
-        let _ = writeln!(
-            text,
+    fn table(&self, link: Link) -> String {
+        let head = format!(
             "## {}\n\n| sender | use | away | first data, ms: plain → buffer → m-tcp → split | total, s | ideal, % |\n\
-             | --- | --- | ---: | ---: | ---: | ---: |",
+             | --- | --- | ---: | ---: | ---: | ---: |\n",
             link.name()
         );
-        rows.for_each(|row| text.push_str(&row));
-        text.push('\n');
+        let of_link = self.results.cells().iter().filter(|cell| cell.place.link == link);
+        section(&head, of_link.filter(|cell| cell.place.mode == Mode::Plain).map(|plain| self.row(plain)))
     }
 
     /// The row of a place in all modes.
     fn row(&self, plain: &Cell) -> String {
         let place = plain.place;
-        let beside: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.is_beside(place)).collect();
-        let joined =
-            |text: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ");
+        let beside: Vec<&Cell> = self.results.cells().iter().filter(|cell| cell.place.is_beside(place)).collect();
         let number = |value: Option<f64>, digits| value.map_or("never".to_owned(), |value| format!("{value:.digits$}"));
-        let first = joined(&|cell| marked(cell.is_late(), &number(cell.first_data_ms, 0)));
-        let total = joined(&|cell| number(cell.total_s, 2));
-        let share = joined(&|cell| marked(cell.is_slow(), &number(cell.ideal_share.map(|share| share * 100.0), 1)));
+        let first = compared(&beside, |cell| marked(cell.is_late(), &number(cell.first_data_ms, 0)));
+        let total = compared(&beside, |cell| number(cell.total_s, 2));
+        let percent = |cell: &Cell| number(cell.ideal_share.map(|share| share * 100.0), 1);
+        let share = compared(&beside, |cell| marked(cell.is_slow(), &percent(cell)));
         let (sender, direction) = (place.sender.name(), place.direction.name());
         let away = spaced(place.cut.unwrap_or(holdover_base::Duration::ZERO));
         format!("| {sender} | {direction} | {away} | {first} | {total} | {share} |\n")
@@ -106,48 +96,42 @@ impl Report {
 
 impl GridReport for Report {
     fn is_sound(&self) -> bool {
-        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
+        self.results.are_sound()
     }
 
     fn in_a_line(&self) -> String {
-        let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.mode.has_bounds()).collect();
-        let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
-        format!("{reached} of {} cells with the gateway reach their bounds, in {} s", with.len(), self.head.seconds)
+        let reached = self.results.share_that_meets_bounds();
+        format!("{reached} cells with the gateway reach their bounds, in {} s", self.head.seconds)
     }
 
     /// As `docs/conformance/gateway.md`.
     fn markdown(&self) -> String {
-        let mut tables = String::new();
-        Link::ALL.into_iter().for_each(|link| self.table(&mut tables, link));
-        let missed = misses(self.cells.iter().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(&self.failures), tables, missed];
+        let tables: String = Link::ALL.into_iter().map(|link| self.table(link)).collect();
+        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
+        let sections = [failures(self.results.failures()), tables, missed];
         page("The gateway across absences", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
-        let mut text =
-            "link,sender,direction,away_s,mode,run,first_data_ms,total_s,timeouts,sent_again_bytes,lateness_ms,tries\n"
-                .to_owned();
-        for cell in &self.cells {
+        let header =
+            "link,sender,direction,away_s,mode,run,first_data_ms,total_s,timeouts,sent_again_bytes,lateness_ms,tries";
+        let of_cell = |cell: &Cell| {
             let place = cell.place;
-            for (index, run) in (1..).zip(&cell.runs) {
-                let _ = writeln!(
-                    text,
-                    "{},{},{},{},{},{index},{},{},{},{},{},{}",
-                    place.link.name(),
-                    place.sender.congestion().name(),
-                    place.direction.name(),
-                    place.cut.map_or(0.0, holdover_base::Duration::as_secs_f64),
-                    place.mode.name(),
-                    number(run.first_data_ms),
-                    number(run.total_s),
-                    run.timeouts,
-                    run.sent_again_bytes,
-                    run.lateness_ms,
-                    run.tries
-                );
-            }
-        }
-        text
+            let (link, sender, direction) =
+                (place.link.name(), place.sender.congestion().name(), place.direction.name());
+            let away_s = place.cut.map_or(0.0, holdover_base::Duration::as_secs_f64);
+            format!("{link},{sender},{direction},{away_s},{}", place.mode.name())
+        };
+        self.results.csv(header, of_cell, |_, run| {
+            format!(
+                "{},{},{},{},{},{}",
+                number(run.first_data_ms),
+                number(run.total_s),
+                run.timeouts,
+                run.sent_again_bytes,
+                run.lateness_ms,
+                run.tries
+            )
+        })
     }
 }

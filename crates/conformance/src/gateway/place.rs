@@ -26,7 +26,7 @@ const LONG_CUTS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(6
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Link {
-    /// What is sent is lost, and no interface shows it.
+    /// Packets are lost, and no interface shows it.
     Silent,
     /// The router and the mobile host lose carrier.
     Carrier,
@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// What becomes of packets in the link's queue and on the way.
+    /// The fate of packets in the link's queue and in flight.
     pub(super) const fn policy(self) -> OutagePolicy {
         let queued = match self {
             // The transmitter continues to send; the frames are lost.

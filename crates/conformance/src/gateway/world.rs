@@ -70,11 +70,7 @@ fn run_once(grid: &GatewayGrid, place: Place, machine: &Lateness, tries: u32) ->
     let gateway = if place.mode == Mode::Plain { None } else { Some(start_gateway(grid, &real, place.mode)?) };
     real.run(&mut watcher, |_| true)?;
     let report = real.world().report().swap_remove(0);
-    let wall = |at| real.clock().wall(at);
-    let lateness = match watcher.new_data() {
-        Some(first) => machine.worst_between(wall(back_at), wall(back_at + first)),
-        None => machine.worst_between(wall(back_at), std::time::Instant::now()),
-    };
+    let lateness = routed::lateness(machine, &real, back_at, watcher.new_data());
     drop(gateway);
     let sender = report.sender.as_ref();
     Ok(Run {
@@ -116,7 +112,6 @@ fn config(place: Place) -> WorldConfig {
         TransferDirection::Upload => ([PHONE, SERVER], bulk(Opener::Sender)),
     };
     let flow = routed::flow(place.direction.name(), ends, traffic, false);
-    // A timer that ends just before the return runs twice as long again.
-    let time_limit = Instant::from_secs(60) + place.cut.unwrap_or(Duration::ZERO) * 4;
+    let time_limit = Instant::ZERO + grid::time_limit(place.cut.unwrap_or(Duration::ZERO));
     routed::world(place.path, access, Layer2::new(LinkKind::Ethernet, place.link.outage()), vec![flow], time_limit)
 }

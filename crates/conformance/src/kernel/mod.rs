@@ -11,7 +11,7 @@ use holdover_testbed::{Congestion, Lateness, Namespace};
 use crate::{About, Progress};
 pub use page::{Report, list};
 
-/// Runs the experiments and compares, of which it reports to `watch`, on several threads. `jobs` cases are concurrent, or [`JOBS`].
+/// Runs the experiments and comparisons on several threads, and reports them to `watch`. `jobs` cases are concurrent, or [`JOBS`].
 pub fn measure(
     experiments: &[Experiment],
     jobs: Option<u16>,

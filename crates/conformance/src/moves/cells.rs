@@ -6,6 +6,8 @@ use serde::Serialize;
 use super::place::{LOSSY_BOUND, Means, Place, Use};
 use super::run::Run;
 use crate::grid::{Runs, median};
+use crate::page::{in_millis, millis_or_never};
+use crate::results::GridCell;
 
 /// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -47,18 +49,16 @@ pub(super) struct RunRow {
     pub(super) first_data_ms: Option<f64>,
     pub(super) after_exchange_ms: Option<f64>,
     pub(super) total_s: Option<f64>,
-    /// Bytes that arrived, each of which was compared.
+    /// Bytes that arrived, all compared with those sent.
     pub(super) received: u64,
     pub(super) lateness_ms: f64,
     pub(super) tries: u32,
 }
 
 impl Cell {
-    /// The cells at these places, in the order of the page.
-    pub(super) fn all(places: &[Place], runs: &Runs<Place, Run>) -> Vec<Self> {
-        let mut places = places.to_vec();
-        places.sort();
-        places.into_iter().filter_map(|place| Some(Self::new(place, runs.get(&place)?))).collect()
+    /// The cells of these runs, in the order of the page.
+    pub(super) fn all(runs: &Runs<Place, Run>) -> Vec<Self> {
+        runs.iter().map(|(&place, of_place)| Self::new(place, of_place)).collect()
     }
 
     pub(super) fn new(place: Place, runs: &[Run]) -> Self {
@@ -104,15 +104,15 @@ impl Cell {
         let mut misses = Vec::new();
         let [bound, data_bound] = [self.place.bound(), self.place.data_bound()].map(in_millis);
         if self.is_exchange_late() {
-            misses.push(format!("exchange {}, bound {bound:.0} ms", ms_or_never(self.exchange_ms)));
+            misses.push(format!("exchange {}, bound {bound:.0} ms", millis_or_never(self.exchange_ms)));
         }
         if self.is_data_late() {
             let value = if self.place.kind().gap.is_some() { self.after_exchange_ms } else { self.first_data_ms };
-            misses.push(format!("data after the exchange {}, bound {data_bound:.0} ms", ms_or_never(value)));
+            misses.push(format!("data after the exchange {}, bound {data_bound:.0} ms", millis_or_never(value)));
         }
         if self.is_tail_late() {
             let p99 = self.distribution.as_ref().map(|it| it.p99_ms);
-            misses.push(format!("99th percentile {}, bound {:.0} ms", ms_or_never(p99), in_millis(LOSSY_BOUND)));
+            misses.push(format!("99th percentile {}, bound {:.0} ms", millis_or_never(p99), in_millis(LOSSY_BOUND)));
         }
         if self.place.means == Means::Hip && self.place.usage != Use::Exchange && self.total_s.is_none() {
             misses.push("not all bytes arrived".to_owned());
@@ -133,6 +133,22 @@ impl Distribution {
     }
 }
 
+impl GridCell for Cell {
+    type Run = RunRow;
+
+    fn runs(&self) -> &[RunRow] {
+        &self.runs
+    }
+
+    fn has_bounds(&self) -> bool {
+        self.means.is_hip()
+    }
+
+    fn missed(&self) -> &[String] {
+        &self.misses
+    }
+}
+
 impl RunRow {
     fn new(run: &Run) -> Self {
         let after = run.first_data.zip(run.exchange).map(|(first, exchange)| first.saturating_sub(exchange));
@@ -146,15 +162,6 @@ impl RunRow {
             tries: run.tries,
         }
     }
-}
-
-pub(super) fn in_millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-/// For people; `never` for what did not happen.
-pub(super) fn ms_or_never(value: Option<f64>) -> String {
-    value.filter(|it| it.is_finite()).map_or("never".to_owned(), |millis| format!("{millis:.0} ms"))
 }
 
 #[cfg(test)]

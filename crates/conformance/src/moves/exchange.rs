@@ -1,4 +1,4 @@
-//! What is learned from the packets that reach hosts: the end of readdressing, and by which path data came.
+//! Evaluates the packets that reach hosts: the end of readdressing, and the path of data.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct Seen {
     pub(super) at: Instant,
     pub(super) link: usize,
     pub(super) from: IpAddr,
-    /// It answers an echo request: the host that had asked has verified the other's address, from which it came.
+    /// It answers an echo request: the requesting host has verified the other's address, from which it came.
     verifies: bool,
 }
 

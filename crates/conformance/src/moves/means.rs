@@ -52,7 +52,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What cannot be removed is in a place for such things.
+        // A directory that cannot be removed stays in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! `holdover conformance --moves`: how soon connections go on after a host has got another address, with plain TCP, `holdover hip`,
+//! `holdover conformance --moves`: how soon connections resume after a host has got another address, with plain TCP, `holdover hip`,
 //! `wireguard-go` and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
 
 mod cells;
@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
 use page::Report;
@@ -61,8 +62,8 @@ impl Grid for MovesGrid {
         run::run(place, &self.programs, machine, misses)
     }
 
-    fn report(&self, _: Lateness, places: &[Place], outcome: Outcome<Place, Run>, head: Head) -> Report {
+    fn report(&self, _: Lateness, outcome: Outcome<Place, Run>, head: Head) -> Report {
         let version = means::wireguard_version(&self.programs.wireguard_go).ok();
-        Report::new(Cell::all(places, &outcome.runs), version, outcome.failures, head)
+        Report::new(Results::new(Cell::all(&outcome.runs), outcome.failures), version, head)
     }
 }

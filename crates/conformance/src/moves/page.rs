@@ -1,18 +1,17 @@
 //! The page, the table and the JSON of `holdover conformance --moves`.
 
-use std::fmt::Write as _;
-
 use holdover_testbed::Lateness;
 use holdover_transfers::spaced;
 use serde::Serialize;
 
-use super::cells::{Cell, in_millis, ms_or_never};
+use super::cells::Cell;
 use super::kinds::{KINDS, Kind};
 use super::means::KEEP_ALIVE_S;
 use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
 use super::run::{MOVES_AFTER, TRANSFER_TIME};
-use crate::grid::{Failure, GridReport, Head};
-use crate::page::{failures, marked, misses, number, page};
+use crate::grid::{GridReport, Head};
+use crate::page::{failures, in_millis, marked, millis_or_never, misses, number, page, seconds_or_never, section};
+use crate::results::Results;
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -23,22 +22,18 @@ pub struct Report {
     wireguard_go: Option<String>,
     /// Runs that were made again.
     repeated: usize,
-    cells: Vec<Cell>,
-    failures: Vec<Failure>,
+    #[serde(flatten)]
+    results: Results<Cell>,
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, wireguard_go: Option<String>, failures: Vec<Failure>, head: Head) -> Self {
-        let repeated = cells.iter().flat_map(|cell| &cell.runs).filter(|run| run.tries > 1).count();
-        Self { head, wireguard_go, repeated, cells, failures }
-    }
-
-    fn with_bounds(&self) -> impl Iterator<Item = &Cell> {
-        self.cells.iter().filter(|cell| cell.place.means.is_hip())
+    pub(super) fn new(results: Results<Cell>, wireguard_go: Option<String>, head: Head) -> Self {
+        let repeated = results.bounded_runs().filter(|run| run.tries > 1).count();
+        Self { head, wireguard_go, repeated, results }
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let runs = self.results.repetitions();
         let path = self.head.path;
         format!(
             "A mobile host and a server, each a Linux kernel in a network namespace, and a router between them. Each of the mobile host's two links \
@@ -76,83 +71,79 @@ impl Report {
         )
     }
 
-    fn table(&self, text: &mut String, kind: &'static Kind) {
-        let mut cells = self.cells.iter().filter(|cell| std::ptr::eq(cell.place.kind(), kind)).peekable();
-        let Some(first) = cells.peek() else { return };
-        let _ = writeln!(text, "## {}\n", kind.headline);
-        if first.place.usage == Use::Exchange {
-            let bound = in_millis(LOSSY_BOUND);
-            let _ = writeln!(
-                text,
-                "Moves there and back, `holdover hip` at both ends. Bound of the 99th percentile: {bound:.0} ms.\n\n\
-                 | moves | median | 99th percentile | longest |\n| ---: | ---: | ---: | ---: |"
+    fn table(&self, kind: &'static Kind) -> String {
+        let of_kind = || self.results.cells().iter().filter(|cell| std::ptr::eq(cell.place.kind(), kind));
+        let headline = kind.headline;
+        if of_kind().any(|cell| cell.place.usage == Use::Exchange) {
+            let head = format!(
+                "## {headline}\n\nMoves there and back, `holdover hip` at both ends. Bound of the 99th percentile: {:.0} ms.\n\n\
+                 | moves | median | 99th percentile | longest |\n| ---: | ---: | ---: | ---: |\n",
+                in_millis(LOSSY_BOUND)
             );
-            for (cell, it) in cells.filter_map(|cell| Some((cell, cell.distribution.as_ref()?))) {
-                let p99 = marked(cell.is_tail_late(), &ms_or_never(Some(it.p99_ms)));
-                let [median, longest] = [it.median_ms, it.longest_ms].map(|it| ms_or_never(Some(it)));
-                let _ = writeln!(text, "| {} | {median} | {p99} | {longest} |", it.exchanges);
-            }
-        } else {
-            text.push_str("| use | means | exchange | first data | total |\n| --- | --- | ---: | ---: | ---: |\n");
-            cells.for_each(|cell| text.push_str(&row(cell)));
+            return section(&head, of_kind().filter_map(row_of_exchanges));
         }
-        text.push('\n');
+        let columns = "| use | means | exchange | first data | total |\n| --- | --- | ---: | ---: | ---: |";
+        section(&format!("## {headline}\n\n{columns}\n"), of_kind().map(row))
     }
 }
 
+/// The row of many exchanges.
+fn row_of_exchanges(cell: &Cell) -> Option<String> {
+    let all = cell.distribution.as_ref()?;
+    let p99 = marked(cell.is_tail_late(), &millis_or_never(Some(all.p99_ms)));
+    let [median, longest] = [all.median_ms, all.longest_ms].map(|millis| millis_or_never(Some(millis)));
+    Some(format!("| {} | {median} | {p99} | {longest} |\n", all.exchanges))
+}
+
+/// The row of a connection over a move.
 fn row(cell: &Cell) -> String {
     let exchange = if cell.place.means.is_hip() {
-        marked(cell.is_exchange_late(), &ms_or_never(cell.exchange_ms))
+        marked(cell.is_exchange_late(), &millis_or_never(cell.exchange_ms))
     } else {
         "–".to_owned()
     };
-    let first = marked(cell.is_data_late(), &ms_or_never(cell.first_data_ms));
-    let died = if cell.place.means == Means::Plain { "never: the connection dies" } else { "never" };
-    let total = cell.total_s.map_or_else(|| died.to_owned(), |seconds| format!("{seconds:.2} s"));
+    let first = marked(cell.is_data_late(), &millis_or_never(cell.first_data_ms));
+    let total = match cell.total_s {
+        None if cell.place.means == Means::Plain => "never: the connection dies".to_owned(),
+        total => seconds_or_never(total),
+    };
     format!("| {} | {} | {exchange} | {first} | {total} |\n", cell.place.usage.name(), cell.place.means.name())
 }
 
 impl GridReport for Report {
     fn is_sound(&self) -> bool {
-        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
+        self.results.are_sound()
     }
 
     fn in_a_line(&self) -> String {
-        let (all, reached) =
-            (self.with_bounds().count(), self.with_bounds().filter(|cell| cell.misses.is_empty()).count());
-        format!("{reached} of {all} cells with holdover hip reach their bounds, in {} s", self.head.seconds)
+        let reached = self.results.share_that_meets_bounds();
+        format!("{reached} cells with holdover hip reach their bounds, in {} s", self.head.seconds)
     }
 
     /// As `docs/conformance/moves.md`.
     fn markdown(&self) -> String {
-        let mut tables = String::new();
-        KINDS.iter().for_each(|kind| self.table(&mut tables, kind));
-        let missed = misses(self.with_bounds().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(&self.failures), missed, tables];
+        let tables: String = KINDS.iter().map(|kind| self.table(kind)).collect();
+        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
+        let sections = [failures(self.results.failures()), missed, tables];
         page("Connections over moves to another address", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
-        let mut text =
-            "kind,use,means,run,exchange_ms,first_data_ms,total_s,received_bytes,lateness_ms,tries\n".to_owned();
-        for cell in &self.cells {
+        let header = "kind,use,means,run,exchange_ms,first_data_ms,total_s,received_bytes,lateness_ms,tries";
+        let of_cell = |cell: &Cell| {
             let place = cell.place;
-            for (index, run) in (1..).zip(&cell.runs) {
-                let _ = writeln!(
-                    text,
-                    "{},{},{},{index},{},{},{},{},{},{}",
-                    place.kind().name,
-                    place.usage.name(),
-                    place.means.name(),
-                    number(run.exchange_ms),
-                    number(run.first_data_ms),
-                    number(run.total_s),
-                    run.received,
-                    run.lateness_ms,
-                    run.tries
-                );
-            }
-        }
-        text
+            format!("{},{},{}", place.kind().name, place.usage.name(), place.means.name())
+        };
+        self.results.csv(header, of_cell, |_, run| {
+            format!(
+                "{},{},{},{},{},{}",
+                number(run.exchange_ms),
+                number(run.first_data_ms),
+                number(run.total_s),
+                run.received,
+                run.lateness_ms,
+                run.tries
+            )
+        })
     }
 }

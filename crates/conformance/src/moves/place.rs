@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::kinds::{KINDS, Kind, OVERLAP};
 use crate::grid::GridPlace;
 
-/// A key, as ssh sends it; a held key repeats so often, while no more than so many have no echo.
+/// Bytes of a key, as ssh sends it; the interval of a held key, and the most keys without an echo.
 pub(super) const KEY: u64 = 36;
 pub(super) const KEY_EVERY: WallDuration = WallDuration::from_millis(50);
 pub(super) const WITHOUT_ECHO: u64 = 20;

@@ -32,7 +32,7 @@ const EXCHANGE_PATIENCE: WallDuration = WallDuration::from_secs(20);
 const PAUSE: WallDuration = WallDuration::from_millis(100);
 const POLL_EVERY: WallDuration = WallDuration::from_millis(5);
 const PORT: u16 = 5001;
-/// Of the losses of a run, each of which has others.
+/// The seed of the losses of the next run.
 static NEXT_SEED: AtomicU64 = AtomicU64::new(1);
 /// The hosts.
 const MOBILE: usize = 0;
@@ -54,7 +54,7 @@ pub struct Run {
     /// From the beginning to the last byte.
     #[serde(with = "holdover_transfers::nanos::optional")]
     pub(super) total: Option<Duration>,
-    /// Bytes that arrived, each of which was compared.
+    /// Bytes that arrived, all compared with those sent.
     pub(super) received: u64,
     /// Of many moves, in nanoseconds.
     pub(super) exchanges: Vec<Option<u64>>,

@@ -121,7 +121,7 @@ impl Transfer {
         self.is_over.store(true, Ordering::Relaxed);
         let (sent, received) = (over_or(self.sender.join()), over_or(self.receiver.join()));
         match sent {
-            // Of a key, on its way to the server.
+            // A wrong byte of a key at the server.
             Err(error @ TransferError::Byte { .. }) => Err(error),
             // The sender fails if the connection does; what has arrived is the result.
             Ok(()) | Err(_) => received,
@@ -200,7 +200,7 @@ fn wait_until_over(is_over: &AtomicBool) {
     }
 }
 
-/// Receives and checks so many bytes, and passes them on.
+/// Receives and checks `amount` bytes, and passes them on.
 fn receive(
     mut stream: TcpStream,
     amount: u64,

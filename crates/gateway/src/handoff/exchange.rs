@@ -255,7 +255,7 @@ impl Exchange {
     }
 
     fn handle_question(&mut self, peer: IpAddr, mobile: IpAddr, id: u64) {
-        // Later requests from here get higher numbers, whatever the clocks.
+        // Later requests from here get higher numbers, independent of clocks.
         self.last_id = self.last_id.max(id);
         if let Some(leaving) = self.leaving.get(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id)) {
             let leaving = leaving.clone();
@@ -489,7 +489,7 @@ mod tests {
         first.give(at(6), OTHER, MOBILE, own - 1, Vec::new());
         assert_eq!(bodies(&mut first), [Body::None]);
         assert_eq!(first.standing(at(6), MOBILE), Standing::Asking);
-        // The next own request is younger than all received ones, whatever the clock.
+        // The next own request is younger than all received ones, independent of the clock.
         assert_eq!(hears(&mut first, 7, PEER, u64::MAX - 5, Body::Ask).len(), 1);
         first.give(at(7), PEER, MOBILE, u64::MAX - 5, records());
         sent(&mut first);

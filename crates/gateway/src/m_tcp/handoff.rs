@@ -101,7 +101,7 @@ impl MTcp {
             let newest = &mut peers.waiting.entry(connection).or_default()[Side::of_sender(direction) as usize];
             *newest = Some(packet.clone());
         }
-        self.heed_peers(now);
+        self.handle_peers(now);
         if has_room { Verdict::Keep } else { Verdict::Drop }
     }
 
@@ -110,12 +110,12 @@ impl MTcp {
         let Some(peers) = &mut self.peers else { return };
         if matches!(peers.exchange.standing(now, mobile), Standing::Unknown | Standing::Elsewhere { .. }) {
             peers.exchange.ask(now, mobile);
-            self.heed_peers(now);
+            self.handle_peers(now);
         }
     }
 
     /// Handles the answers of the peers.
-    pub(super) fn heed_peers(&mut self, now: Instant) {
+    pub(super) fn handle_peers(&mut self, now: Instant) {
         while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
@@ -259,7 +259,7 @@ impl MTcp {
         for (direction, packet) in [(Direction::Incoming, mobile), (Direction::Outgoing, fixed)] {
             let Some(mut packet) = packet else { continue };
             self.catch_up(now, direction, connection, &packet);
-            // It was buffered on arrival, and its answer is on its way.
+            // It was buffered on arrival, and its answer is in flight.
             let _ = self.handle_segment(now, direction, connection, &mut packet);
             if direction == Direction::Incoming {
                 self.note_mobile(now, connection, false, true);

@@ -376,7 +376,7 @@ impl SegmentFilter for MTcp {
 
     fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
         let is_taken = self.peers.as_mut().is_some_and(|peers| peers.exchange.handle_message(now, message));
-        self.heed_peers(now);
+        self.handle_peers(now);
         is_taken
     }
 
@@ -390,7 +390,7 @@ impl SegmentFilter for MTcp {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeout(now);
         }
-        self.heed_peers(now);
+        self.handle_peers(now);
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Injected> {

@@ -81,7 +81,7 @@ INLINE struct entry *find(const struct key *key, const struct packet *packet)
 		u32 isn = flow ? flow->host_isn : entry->host_isn;
 		u32 flags = flow ? flow->incoming.flags | flow->outgoing.flags : entry->incoming.flags | entry->outgoing.flags;
 
-		// A SYN from a stranger would change the numbers of a connection whose ends do not heed it (RFC 5961 section 4).
+		// A SYN from a stranger would change the numbers of a connection whose ends ignore it (RFC 5961 section 4).
 		if (is_under_way(stage, flags)) {
 			count(ALONE_UNKNOWN);
 			return 0;

@@ -125,7 +125,7 @@ impl Cluster {
         if let Some(endpoint) = config.password_in_clear() {
             tracing::warn!(endpoint, "etcd's password crosses the network in clear: [cluster] password_file");
         }
-        // What an earlier process has stored for a mobile host may wait for so long.
+        // Packets that an earlier process has stored may wait for this long.
         let keep = all.presence.forget_after.0.max(all.buffer.longest.0);
         let ownership = Ownership::new(now, name, registration, config.lease.0, keep);
         Ok(Some(Self { name: name.clone(), ownership, threads, replies, wakes }))

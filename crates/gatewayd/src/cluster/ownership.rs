@@ -9,12 +9,12 @@
 //!
 //! A claim needs evidence: a packet that the mobile host has sent to this gateway at most a second ([`FRESH`]) before the
 //! claim is sent or repeated, by this gateway's own clock. If another gateway has written meanwhile, the evidence must be
-//! later than the news of that. So after an outage of the store the gateway that hears the mobile host then wins, and not
+//! later than the notification of that. So after an outage of the store the gateway that hears the mobile host then wins, and not
 //! the one with the oldest claim; no clocks of different gateways are compared. Silent mobile hosts are probed
 //! ([`Ownership::to_confirm`]).
 //!
-//! Packets never wait for the store. While it is away, a gateway serves the mobile hosts that it hears; what waits at
-//! their former owners stays there until it is back.
+//! Packets never wait for the store. While it is unreachable, a gateway serves the mobile hosts that it hears; packets that wait
+//! at their former owners stay there.
 //!
 //! The order of calls: [`Ownership::handle_heard`], [`Ownership::handle_seen`], [`Ownership::handle_gone`], [`Ownership::handle_reply`],
 //! [`Ownership::handle_peer_claim`] and [`Ownership::handle_timeout`]; then [`Ownership::poll_event`] and

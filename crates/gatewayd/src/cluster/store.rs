@@ -115,7 +115,7 @@ pub(crate) struct Numbered {
     pub(crate) request: Request,
 }
 
-/// A reply to the request of this number by the store with this cluster id (0: it did not say), or why there is none.
+/// The reply to the request of this number by the store with this cluster id (0: none was sent), or the error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     pub(crate) id: u64,

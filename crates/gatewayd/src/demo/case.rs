@@ -117,7 +117,7 @@ pub(super) fn sleep_until(at: Instant, stop: &AtomicBool) -> Result<(), DemoErro
     }
 }
 
-/// Waits for so many more bytes.
+/// Waits until `bytes` more have arrived.
 pub(super) fn await_bytes(transfer: &Transfer, bytes: u64, stop: &AtomicBool) -> Result<(), DemoError> {
     let all = transfer.received() + bytes;
     while transfer.received() < all {

@@ -3,6 +3,7 @@
 mod baseline;
 mod between;
 mod case;
+mod error;
 mod etcd;
 mod line;
 mod process;
@@ -18,6 +19,7 @@ use std::path::Path;
 
 pub use baseline::Baseline;
 pub use case::{CASES, CLUSTER_CASES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way};
+pub use error::WorldError;
 pub use etcd::{Store, find_etcd};
 pub use line::Line;
 pub use process::{MakeCommand, Process};
@@ -25,7 +27,7 @@ pub use show::run;
 pub use site::Site;
 pub use transfer::{LIMIT, Transfer, TransferError};
 pub use wire::Wire;
-pub use world::{Cut, MOBILE_FACING, World, WorldError};
+pub use world::{Cut, MOBILE_FACING, World};
 
 /// Makes a directory that its owner alone can enter. It must not exist: another user could have made it.
 ///

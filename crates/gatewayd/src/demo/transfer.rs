@@ -117,11 +117,11 @@ impl Transfer {
         TransferError::Stuck { received: self.received(), fault }
     }
 
-    /// Waits for so many more bytes.
+    /// Waits until `bytes` more have arrived.
     ///
     /// # Errors
     /// They do not arrive within [`LIMIT`].
-    pub fn goes_on(&self, bytes: u64) -> Result<(), TransferError> {
+    pub fn await_more(&self, bytes: u64) -> Result<(), TransferError> {
         let (began, before) = (Instant::now(), self.received());
         while self.received() < before + bytes {
             if began.elapsed() > LIMIT {

@@ -2,17 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
 
 use holdover_base::Duration;
-use holdover_host::{
-    Namespace, NamespaceError, Netlink, NetlinkError, Requests, Route, SysctlError, TunError, carrier, sysctl,
-};
+use holdover_host::{Namespace, Netlink, NetlinkError, Requests, Route, carrier, sysctl};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;
 
+use super::error::WorldError;
 use super::wire::Wire;
-use crate::path::PathError;
 
 /// The router's mobile-facing interface.
 pub const MOBILE_FACING: &str = "mob0";
@@ -27,43 +24,6 @@ pub enum Cut {
     Silent,
     /// At the router's interface.
     Carrier,
-}
-
-/// The world cannot be created, or failed.
-#[derive(Debug, thiserror::Error)]
-pub enum WorldError {
-    /// No namespace.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// An interface, an address or a route was refused.
-    #[error(transparent)]
-    Netlink(#[from] NetlinkError),
-    /// A kernel parameter was refused.
-    #[error(transparent)]
-    Sysctl(#[from] SysctlError),
-    /// A device of the wire was refused.
-    #[error(transparent)]
-    Tun(#[from] TunError),
-    /// A socket or a thread was refused.
-    #[error("a socket or a thread of the hosts: {0}")]
-    Io(#[from] io::Error),
-    /// A directory exists already, or cannot be made.
-    #[error("cannot make the directory {}", directory.display())]
-    Directory {
-        /// The directory.
-        directory: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Programs to compare with were refused.
-    #[error(transparent)]
-    Programs(#[from] PathError),
-    /// The store failed.
-    #[error("etcd: {0}")]
-    Store(String),
-    /// The daemon failed.
-    #[error("the daemon: {0}")]
-    Daemon(String),
 }
 
 /// A fixed host, a router, a bridge whose ports are the link, and mobile hosts, each in its own namespace.

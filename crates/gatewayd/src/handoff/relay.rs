@@ -316,13 +316,13 @@ impl Relay {
         self.messages.push_back((to, Message { id, mobile, body: Body::End { place: leaving.end() } }));
     }
 
-    /// A peer was restarted: it has lost the state of handoffs, and its ids begin anew.
+    /// A peer was restarted: it has lost the state of handoffs, and its ids restart.
     pub(crate) fn handle_new_session(&mut self, now: Instant, peer: SocketAddr) {
         self.claims.retain(|(_, other), _| *other != peer);
         let transfers = self.leaving.extract_if(.., |(_, to, _), _| *to == peer);
         let lost: Vec<(Transfer, Leaving)> = transfers.collect();
         lost.into_iter().for_each(|(transfer, leaving)| self.abandon(transfer, &leaving));
-        // It does not go on with what it had begun to send, and offers it.
+        // It does not continue transfers that it had begun, and offers the packets again.
         self.coming.retain(|(_, other, _), coming| *other != peer || !coming.is_answered);
         // Its first answer may have been lost with the former session.
         for ((_, other, _), coming) in &mut self.coming {

@@ -55,7 +55,7 @@ const JOINING: Duration = Duration::from_secs(3);
 /// How often the list of access points is read, and nl80211 is looked for.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 
-/// A station is silent after so many frames that it has not acknowledged, each after all its retries, since it was last
+/// A station is silent after this many frames without acknowledgement, each after all its retries, since it was last
 /// active.
 const FAILURES: u32 = 3;
 

@@ -213,7 +213,7 @@ impl Peer {
     }
 }
 
-/// Whether so many bytes, sent in this time, may be keep-alives only: persistent ones are a second apart at least, and
+/// Whether all bytes sent in this time may be keep-alives: persistent ones are a second apart at least, and
 /// one more may follow received data.
 fn may_be_keep_alives(bytes: u64, elapsed: Duration) -> bool {
     let most = 2 + elapsed.as_secs();

@@ -90,7 +90,7 @@ const SILENT_FOR: Duration = Duration::from_millis(1500);
 /// The marks of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Marks {
-    /// To this host, whatever the destination: "HS" and the index of the interface.
+    /// To this host, for any destination: "HS" and the index of the interface.
     pub(crate) local: u32,
     /// Of the daemon's sockets towards mobile hosts: "HN".
     near: u32,

@@ -147,7 +147,7 @@ impl Relay {
     pub(super) fn is_unanswered(&mut self, now: Instant, user_timeout: Duration) -> bool {
         let sides = [(&self.client, &mut self.to_client), (&self.server, &mut self.to_server)];
         sides.into_iter().any(|(socket, way)| {
-            // Bytes that a shut window keeps here are not: the kernel probes it, at times more rarely than the user timeout.
+            // Bytes that a shut window keeps here do not count: the kernel probes it, sometimes at intervals longer than the user timeout.
             let info = tcp_info(socket).ok().filter(|info| info.tcpi_unacked > 0 || info.tcpi_probes > 0);
             let Some(info) = info else {
                 way.outstanding_since = None;

@@ -1,4 +1,4 @@
-//! Policy routes of the daemon: packets with its mark are for this host, whatever their destination.
+//! Policy routes of the daemon: packets with its mark are for this host, for any destination.
 //!
 //! After SIGKILL the routes go with the daemon's device. The rules stay until the next start on the same interface, without
 //! effect: their table is empty, and nothing sets the mark.

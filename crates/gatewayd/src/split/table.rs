@@ -5,8 +5,8 @@
 //! forwarded that have a socket.) Both halves of a connection have the same addresses, so conntrack follows the fixed
 //! host's half only.
 //!
-//! Sockets of other processes are told apart by their marks, which request sockets and those in TIME_WAIT do not show: these
-//! two match whatever process owns them.
+//! Marks distinguish the sockets of other processes. Request sockets and those in TIME_WAIT show no marks: these
+//! match for any process.
 //!
 //! The table belongs to this value's socket (`NFT_TABLE_F_OWNER`, Linux 5.12): the kernel removes it with the socket,
 //! also after SIGKILL.
@@ -166,7 +166,7 @@ fn load(value: &[u8]) -> Vec<u8> {
     expression("immediate", &[number(1, REGISTER), nested(2, &attribute(1, value))].concat())
 }
 
-/// Ends the chain: the packet goes on.
+/// Ends the chain: the packet is accepted.
 fn accept() -> Vec<u8> {
     let verdict = nested(2, &number(1, ACCEPT));
     expression("immediate", &[number(1, VERDICT), nested(2, &verdict)].concat())

@@ -92,7 +92,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Slot {
-    /// Tells apart successive connections in one place.
+    /// Distinguishes successive connections in one place.
     generation: u32,
     connection: Option<(Ends, Stage)>,
 }
@@ -431,7 +431,7 @@ impl Splitting {
         }
         let Some((ends, Stage::Connecting { server, syn, .. })) = self.slots[place].connection.take() else { return };
         self.slots[place].connection = Some((ends, Stage::Answering { server, since: Instant::now() }));
-        // A socket of a former connection with these addresses would answer for the listening one. It is rarely there.
+        // A socket of a former connection with these addresses would answer for the listening one. Usually there is none.
         let _ = self.worker.diag.destroy(ends.server, ends.client);
         if let Err(error) = self.worker.device.send(&syn.packet) {
             tracing::debug!(%error, "cannot give a SYN to the kernel");
@@ -557,7 +557,7 @@ impl Splitting {
         self.forward(&syn.packet);
     }
 
-    /// Sends a packet on its way.
+    /// Forwards a packet.
     fn forward(&self, packet: &Bytes) {
         let Some(to) = destination(packet) else { return };
         if let Err(error) = self.worker.raw[0].send(packet, to) {

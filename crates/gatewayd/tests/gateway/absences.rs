@@ -53,7 +53,7 @@ fn transfers(is_upload: bool, cut: Cut) {
     let mut waits = Vec::new();
     for length in lengths() {
         let transfer = Transfer::start(&world, 0, is_upload).unwrap();
-        transfer.goes_on(2_000_000).unwrap();
+        transfer.await_more(2_000_000).unwrap();
         world.set_cut(cut, true).unwrap();
         sleep(length);
         let took = transfer.resumes(|| world.set_cut(cut, false).unwrap()).unwrap();
@@ -62,7 +62,7 @@ fn transfers(is_upload: bool, cut: Cut) {
             if is_upload { "upload" } else { "download" }
         );
         waits.push(took);
-        transfer.goes_on(2_000_000).unwrap();
+        transfer.await_more(2_000_000).unwrap();
         transfer.ends_exact().unwrap();
     }
     let status = gateway.status();
@@ -83,14 +83,14 @@ fn downloads_over_ipv6() {
     for cut in [Cut::Silent, Cut::Carrier] {
         let gateway = Gateway::start(world.router(), "");
         let transfer = Transfer::start(&world, 0, false).unwrap();
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         world.set_cut(cut, true).unwrap();
         gateway.says(world.mobile_address(0), "away");
         sleep(Duration::from_secs(3));
         let took = transfer.resumes(|| world.set_cut(cut, false).unwrap()).unwrap();
         eprintln!("IPv6, {cut:?} cut of 3 s: data {took:?} after the return");
         assert!(took < at_once(cut), "{took:?}");
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         transfer.ends_exact().unwrap();
         assert!(gateway.status().buffer.released > 0);
     }
@@ -116,14 +116,14 @@ fn an_upload_over_ipv6() {
     mobile.enter(configure).unwrap();
     let gateway = Gateway::start(world.router(), "");
     let transfer = Transfer::start(&world, 0, true).unwrap();
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(10));
     let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     eprintln!("upload over IPv6: data {took:?} after the return");
     assert!(took < at_once(Cut::Carrier), "{took:?}");
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 
@@ -198,17 +198,17 @@ fn the_others_are_not_diverted(_: &Namespace) {
     let world = World::new(2).unwrap();
     let gateway = Gateway::start(world.router(), "");
     let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
-    transfers[1].goes_on(4_000_000).unwrap();
+    transfers[1].await_more(4_000_000).unwrap();
     let other = gateway.mobile(world.mobile_address(1)).unwrap();
     assert_eq!((other.standing.as_str(), other.diverts, other.buffer.queued), ("present", false, 0), "{other:?}");
     let away = gateway.mobile(world.mobile_address(0)).unwrap();
     assert!(away.diverts && away.away_by == ["silence"], "{away:?}");
     world.set_cut(Cut::Silent, false).unwrap();
     for transfer in transfers {
-        transfer.goes_on(500_000).unwrap();
+        transfer.await_more(500_000).unwrap();
         transfer.ends_exact().unwrap();
     }
 }
@@ -217,13 +217,13 @@ fn observing_diverts_nothing(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), "[mobiles]\nmode = \"observe\"\n");
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
     world.set_cut(Cut::Silent, false).unwrap();
     gateway.says(world.mobile_address(0), "present");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     let status = gateway.status();
     assert_eq!((status.path.diverted, status.buffer.queued, status.buffer.absences), (0, 0, 1), "{status:?}");

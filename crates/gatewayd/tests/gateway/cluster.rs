@@ -147,7 +147,7 @@ fn a_handoff_is_one_write(_: &Namespace) {
     let other = cluster.start(1);
     let mobile = cluster.mobile();
     let transfer = Transfer::start(world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     cluster.owned_by(&first);
     assert_eq!(cluster.writes(), 1);
     assert_eq!(first.mobile(mobile).unwrap().owner.as_deref(), Some("a"));
@@ -165,7 +165,7 @@ fn a_handoff_is_one_write(_: &Namespace) {
     eprintln!("what waited at the first gateway came by the second one after {:?}", began.elapsed());
     datagrams.all_arrive_once();
     assert_eq!(datagrams.received, (0..200).collect::<Vec<_>>(), "in order");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     cluster.owned_by(&other);
     wait_for("the end of the handoff", || first.mobile(mobile).is_none().then_some(()));
@@ -181,7 +181,7 @@ fn without_the_store(_: &Namespace) {
     let (first, other) = (cluster.start(0), cluster.start(1));
     let mobile = cluster.mobile();
     let transfer = Transfer::start(cluster.site.world(), 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     cluster.owned_by(&first);
     cluster.store.kill();
     wait_for("the store's absence to be told", || {
@@ -195,7 +195,7 @@ fn without_the_store(_: &Namespace) {
     let world = cluster.site.world();
     let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
     assert!(took < Duration::from_secs(1), "{took:?}");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     // Packets wait at the first gateway while the mobile host moves, and the connection resumes at once.
     let mut datagrams = Numbered::new(&cluster.site);
     world.set_cut(Cut::Silent, true).unwrap();
@@ -203,7 +203,7 @@ fn without_the_store(_: &Namespace) {
     datagrams.send(50);
     wait_for("packets that wait", || (first.status().waiting >= 50).then_some(()));
     cluster.site.move_to(0, 1, true).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     sleep(LEASE);
     datagrams.receive();
     assert!(datagrams.received.is_empty(), "they wait for the owner to be agreed on: {:?}", datagrams.received);
@@ -211,7 +211,7 @@ fn without_the_store(_: &Namespace) {
     cluster.store.restart().unwrap();
     datagrams.all_arrive_once();
     cluster.owned_by(&other);
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     assert_eq!(cluster.writes(), 2);
     wait_for("both to be connected", || {
@@ -224,7 +224,7 @@ fn cut_off_from_the_store(_: &Namespace) {
     let Cluster { site, .. } = &cluster;
     let (first, other) = (cluster.start(0), cluster.start(1));
     let transfer = Transfer::start(site.world(), 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     cluster.owned_by(&first);
     let router = site.router(0);
     let cut = || Netlink::open(router).unwrap().add_unreachable(Site::store_address(), 32).unwrap();
@@ -233,7 +233,7 @@ fn cut_off_from_the_store(_: &Namespace) {
     let alone = self::cluster(&first);
     assert!(!alone.connected && !alone.registered && alone.away_s.is_some() && alone.owned == 1, "{alone:?}");
     // It still serves its mobile host, and buffers packets while that is absent.
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     site.world().set_cut(Cut::Silent, true).unwrap();
     first.says(cluster.mobile(), "away");
     let mut datagrams = Numbered::new(site);
@@ -242,7 +242,7 @@ fn cut_off_from_the_store(_: &Namespace) {
     site.move_to(0, 1, true).unwrap();
     cluster.owned_by(&other);
     datagrams.all_arrive_once();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     // It learned that from the other gateway alone.
     let alone = self::cluster(&first);
@@ -258,7 +258,7 @@ fn another_goes_on(_: &Namespace) {
     let other = cluster.start(1);
     let mobile = cluster.mobile();
     let transfer = Transfer::start(world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     cluster.owned_by(&first);
     world.set_cut(Cut::Silent, true).unwrap();
     first.says(mobile, "away");
@@ -278,7 +278,7 @@ fn another_goes_on(_: &Namespace) {
     let kept = other.status().waiting;
     assert!(kept >= 50, "{kept}");
     site.move_to(0, 1, true).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     wait_for("what was kept", || {
         datagrams.receive();
         (datagrams.received.len() >= 50).then_some(())
@@ -340,12 +340,12 @@ fn to_and_fro(_: &Namespace) {
     let Cluster { site, .. } = &cluster;
     let gateways = [cluster.start(0), cluster.start(1)];
     let transfer = Transfer::start(site.world(), 0, false).unwrap();
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     cluster.owned_by(&gateways[0]);
     for turn in 1..=6_usize {
         let (at, from) = (turn % 2, 1 - turn % 2);
         site.move_to(0, at, true).unwrap();
-        transfer.goes_on(200_000).unwrap();
+        transfer.await_more(200_000).unwrap();
         // Packets of a mobile host that has just left do not count for a second.
         cluster.owned_by(&gateways[at]);
         assert_eq!(cluster.writes(), 1 + turn as u64);
@@ -502,7 +502,7 @@ fn many_keys(_: &Namespace) {
     assert_eq!((found.adopted, found.not_adopted), (500, u64::from(KEYS) - 500), "{found:?}");
     // Its own mobile hosts have room, and are probed as soon as without the others.
     let transfer = Transfer::start(site.world(), 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     cluster.owned_by(&gateway);
     site.world().set_cut(Cut::Silent, true).unwrap();
     gateway.says(cluster.mobile(), "away");

@@ -35,15 +35,15 @@ fn killed_while_all_are_present(_: &Namespace) {
     let mut gateway = Gateway::start(world.router(), "");
     let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload).unwrap());
     for _ in 0..3 {
-        transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
         gateway.kill();
         let killed_at = Instant::now();
-        transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
         assert!(killed_at.elapsed() < Duration::from_secs(5), "transfers go on without it: {:?}", killed_at.elapsed());
         gateway.restart();
     }
     for transfer in transfers {
-        transfer.goes_on(500_000).unwrap();
+        transfer.await_more(500_000).unwrap();
         transfer.ends_exact().unwrap();
     }
 }
@@ -53,7 +53,7 @@ fn killed_while_one_is_away(_: &Namespace) {
     let mut gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_millis(1500));
@@ -67,21 +67,21 @@ fn killed_while_one_is_away(_: &Namespace) {
     let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     eprintln!("killed while away: {} packets were taken over; data {took:?} after the return", before.waiting);
     assert!(took < Duration::from_millis(2500), "{took:?}");
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     transfer.ends_exact().unwrap();
     assert_eq!(gateway.files(), 0);
 
     // The mobile host returns before the next process has started.
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_secs(1));
     gateway.kill();
     world.set_cut(Cut::Silent, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     gateway.restart();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     gateway.says(mobile, "present");
     assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
@@ -97,7 +97,7 @@ fn what_is_known_outlives_a_kill(_: &Namespace) {
     let mut gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);
     let upload = Transfer::start(&world, 0, true).unwrap();
-    upload.goes_on(2_000_000).unwrap();
+    upload.await_more(2_000_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     let before = gateway.status();
@@ -114,7 +114,7 @@ fn what_is_known_outlives_a_kill(_: &Namespace) {
     let took = upload.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
     eprintln!("killed during an absence of 7 s: an upload goes on {took:?} after the return");
     assert!(took < Duration::from_millis(1500), "{took:?}, {:?}", gateway.status());
-    upload.goes_on(1_000_000).unwrap();
+    upload.await_more(1_000_000).unwrap();
     upload.ends_exact().unwrap();
     assert!(gateway.status().woken.released + gateway.status().woken.poked > 0);
 }
@@ -130,7 +130,7 @@ fn killed_while_frozen(mode: &str) {
     let mobile = world.mobile_address(0);
     let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload).unwrap());
     for returns_before in [true, false] {
-        transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
         world.set_cut(Cut::Silent, true).unwrap();
         gateway.says(mobile, "away");
         sleep(Duration::from_millis(700));
@@ -148,7 +148,7 @@ fn killed_while_frozen(mode: &str) {
         assert!(gateway.status().taken_over, "{mode}");
         gateway.says(mobile, "present");
         let back_at = Instant::now();
-        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
         eprintln!("{mode}, killed while away: both ways go on within {:?}", back_at.elapsed());
         assert!(back_at.elapsed() < Duration::from_secs(15), "{mode}: {:?}", back_at.elapsed());
     }
@@ -156,7 +156,7 @@ fn killed_while_frozen(mode: &str) {
     gateway.kill();
     gateway.restart();
     for transfer in transfers {
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         transfer.ends_exact().unwrap();
     }
     gateway.says(mobile, "present");
@@ -168,7 +168,7 @@ fn another_mode(_: &Namespace) {
     let mut gateway = Gateway::start(world.router(), "[hold_back]\n");
     let mobile = world.mobile_address(0);
     let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     gateway.kill();
@@ -177,7 +177,7 @@ fn another_mode(_: &Namespace) {
     assert!(!gateway.status().taken_over);
     world.set_cut(Cut::Silent, false).unwrap();
     for transfer in transfers {
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         transfer.ends_exact().unwrap();
     }
 }
@@ -194,14 +194,14 @@ fn a_start_that_fails(_: &Namespace) {
         format!("[handoff]\nlisten = \"{a}.{b}.{c}.1:4787\"\nkey_file = {key:?}\npeers = [\"192.0.2.1:4787\"]\n");
     let mut gateway = Gateway::start(world.router(), &sections);
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     gateway.kill();
     std::fs::remove_file(&key).unwrap();
     assert!(!gateway.try_restart(), "it has no key");
     write_key();
     gateway.restart();
     assert!(!gateway.status().taken_over);
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     std::fs::remove_file(&key).unwrap();
 }
@@ -247,23 +247,23 @@ fn another_layout(_: &Namespace) {
     let world = World::new(1).unwrap();
     let mut gateway = Gateway::start(world.router(), "");
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     gateway.kill();
     gateway.configure("[hold_back]\nmost_connections = 1000\n");
     gateway.restart();
     let status = gateway.status();
     assert!(status.pinned && !status.taken_over, "{status:?}");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     // The first process's pins are gone: the third process finds those of the second.
     gateway.kill();
     gateway.restart();
     assert!(gateway.status().taken_over);
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     gateway.signal(Signal::TERM);
     assert!(gateway.ends(Duration::from_secs(10)));
     gateway.restart();
     assert!(!gateway.status().taken_over, "a good end leaves no programs behind");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 
@@ -273,7 +273,7 @@ fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
     let mut gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     gateway.hang();
@@ -289,11 +289,11 @@ fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
         assert!(began.elapsed() < Duration::from_secs(10), "nothing passes");
     }
     eprintln!("hung: packets pass after {:?}", began.elapsed());
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     gateway.signal(Signal::CONT);
     gateway.says(mobile, "present");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     let status = gateway.status();
     assert!(status.path.expired > 0 && status.waiting == 0, "{status:?}");
@@ -305,7 +305,7 @@ fn draining_ends_when_the_last_packet_has_left(_: &Namespace) {
     let world = World::new(1).unwrap();
     let mut gateway = Gateway::start(world.router(), "");
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
@@ -315,7 +315,7 @@ fn draining_ends_when_the_last_packet_has_left(_: &Namespace) {
     world.set_cut(Cut::Carrier, false).unwrap();
     assert!(gateway.ends(Duration::from_secs(10)));
     assert_eq!(gateway.files(), 0);
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 
@@ -323,7 +323,7 @@ fn told_to_end_while_one_is_away(_: &Namespace) {
     let world = World::new(1).unwrap();
     let mut gateway = Gateway::start(world.router(), "");
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
@@ -333,6 +333,6 @@ fn told_to_end_while_one_is_away(_: &Namespace) {
     gateway.restart();
     let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     assert!(took < Duration::from_millis(2500), "{took:?}");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
 }

@@ -48,7 +48,7 @@ fn what_waits_follows(_: &Namespace) {
     let first = Gateway::start(world.router(), &site.handoff(0, &[1]));
     let mobile = world.mobile_address(0);
     let transfer = Transfer::start(world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
     let into = world.mobile(0).enter(bind(mobile)).unwrap();
     let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
@@ -74,7 +74,7 @@ fn what_waits_follows(_: &Namespace) {
     });
     eprintln!("what waited at the first gateway came by the second one after {:?}", began.elapsed());
     assert_eq!(received, (0..200).collect::<Vec<_>>());
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     let (left, came) = wait_for("the end of the handoff", || {
         let both = (handoffs(&first.status()), handoffs(&other.status()));
@@ -96,7 +96,7 @@ fn strangers_move_nobody(_: &Namespace) {
     let peer = second.enter(|| UdpSocket::bind(SocketAddr::new(Site::router_address(1), 4787)).unwrap()).unwrap();
     peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let transfer = Transfer::start(world, 0, false).unwrap();
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     // Datagrams of the gateway itself, to be reflected.
     let to = SocketAddr::new(Site::router_address(0), 4787);
     let mut recorded = Vec::new();
@@ -127,7 +127,7 @@ fn strangers_move_nobody(_: &Namespace) {
     });
     assert_eq!((counters.left, counters.packets_left, counters.packets_came), (0, 0, 0), "{counters:?}");
     assert_eq!(gateway.mobile(mobile).unwrap().standing, "present");
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 
@@ -136,14 +136,14 @@ fn without_its_peer(_: &Namespace) {
     let world = site.world();
     let gateway = Gateway::start(world.router(), &site.handoff(0, &[1]));
     let transfer = Transfer::start(world, 0, false).unwrap();
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
     let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
     assert!(took < Duration::from_secs(2), "{took:?}");
     wait_for("the peer to be given up", || (handoffs(&gateway.status()).lost > 0).then_some(()));
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     transfer.ends_exact().unwrap();
     assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
 }

@@ -33,7 +33,7 @@ fn held(status: &Status) -> u64 {
 /// A transfer, and the status after [`BULK`], before the mobile host was ever away.
 fn begins(world: &World, gateway: &Gateway, is_upload: bool) -> (Transfer, Status) {
     let transfer = Transfer::start(world, 0, is_upload).unwrap();
-    transfer.goes_on(BULK).unwrap();
+    transfer.await_more(BULK).unwrap();
     let status = gateway.status();
     assert_eq!((status.buffer.absences, status.away), (0, 0), "{status:?}");
     (transfer, status)
@@ -53,7 +53,7 @@ fn holds(mode: &str, is_upload: bool) {
     // It is found silent only if it has answered before.
     let mobile = world.mobile_address(0);
     wait_for("an answer to an echo request", || gateway.mobile(mobile)?.answers_within_s);
-    transfer.goes_on(BULK).unwrap();
+    transfer.await_more(BULK).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_secs(2));
@@ -67,7 +67,7 @@ fn holds(mode: &str, is_upload: bool) {
     // link, and are repeated.
     // Without the gateway the sender would wait for its timer: for up to as long as the absence, or longer.
     assert!(took < Duration::from_millis(1500), "{took:?}");
-    transfer.goes_on(BULK).unwrap();
+    transfer.await_more(BULK).unwrap();
     transfer.ends_exact().unwrap();
 }
 

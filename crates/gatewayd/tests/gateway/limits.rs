@@ -34,7 +34,7 @@ fn away(sections: &str) -> (World, Gateway) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), sections);
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(100_000).unwrap();
+    transfer.await_more(100_000).unwrap();
     transfer.ends_exact().unwrap();
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
@@ -77,7 +77,7 @@ fn a_smaller_mtu_on_return(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), "");
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
@@ -85,7 +85,7 @@ fn a_smaller_mtu_on_return(_: &Namespace) {
     let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     eprintln!("MTU of 1300 on the return: data after {took:?}");
     assert!(took < Duration::from_secs(2), "{took:?}");
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     let status = gateway.status();
     assert!(status.unsendable.too_big > 0, "{status:?}");

@@ -28,14 +28,14 @@ fn download(sections: &str) -> (Status, Watched) {
     let watcher = Watcher::start(&world);
     let transfer = Transfer::start(&world, 0, false).unwrap();
     for length in [700, 3000] {
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         world.set_cut(Cut::Silent, true).unwrap();
         gateway.says(world.mobile_address(0), "away");
         sleep(Duration::from_millis(length));
         let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
         eprintln!("cut of {length} ms: data {took:?} after the return");
     }
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     transfer.ends_exact().unwrap();
     let status = gateway.status();
     let watched = watcher.ends();
@@ -96,7 +96,7 @@ fn each_network_has_its_mode(_: &Namespace) {
     let [frozen, _] = [0, 1].map(|number| world.mobile_address(number));
     let gateway = Gateway::start(world.router(), &format!("[mobiles.modes]\n\"{frozen}/32\" = \"freeze\"\n"));
     let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     // Cuts the link of all of them.
     world.set_cut(Cut::Carrier, true).unwrap();
     let lines = [0, 1].map(|number| {
@@ -107,7 +107,7 @@ fn each_network_has_its_mode(_: &Namespace) {
     assert_eq!(lines.each_ref().map(|line| line.diverts), [false, true], "{lines:?}");
     world.set_cut(Cut::Carrier, false).unwrap();
     for transfer in transfers {
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         transfer.ends_exact().unwrap();
     }
     let status = gateway.status();
@@ -119,13 +119,13 @@ fn connections_without_room_pass(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), "[hold_back]\nmost_connections = 64\nmost_detailed = 1\n");
     let transfers = [0; 4].map(|_| Transfer::start(&world, 0, false).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_millis(500));
     world.set_cut(Cut::Silent, false).unwrap();
     for transfer in transfers {
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         transfer.ends_exact().unwrap();
     }
     let status = gateway.status();

@@ -70,7 +70,7 @@ fn a_port_of_the_bridge_that_goes_down(_: &Namespace) {
     // Without silence detection: the bridge reports presence.
     let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\nneighbours = false\n");
     let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     let away = gateway.mobile(world.mobile_address(0)).unwrap();
@@ -81,7 +81,7 @@ fn a_port_of_the_bridge_that_goes_down(_: &Namespace) {
     eprintln!("a port was down for 0.5 s: data {took:?} after its return");
     gateway.says(world.mobile_address(0), "present");
     for transfer in transfers {
-        transfer.goes_on(500_000).unwrap();
+        transfer.await_more(500_000).unwrap();
         transfer.ends_exact().unwrap();
     }
     assert!(gateway.status().reports.bridge >= 2);
@@ -149,7 +149,7 @@ fn another_host_gets_the_address(_: &Namespace) {
     let file = place.write("leases", &format!("0 02:00:00:00:00:01 {mobile} * *\n"));
     let gateway = Gateway::start(world.router(), &format!("[leases]\nfile = {file:?}\n"));
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     wait_for("packets that wait", || (gateway.status().waiting > 0).then_some(()));
@@ -158,7 +158,7 @@ fn another_host_gets_the_address(_: &Namespace) {
     assert!(gateway.status().buffer.forgotten > 0);
     world.set_cut(Cut::Silent, false).unwrap();
     // TCP retransmits the dropped packets: the host is in fact the same.
-    transfer.goes_on(100_000).unwrap();
+    transfer.await_more(100_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 
@@ -289,7 +289,7 @@ fn forged_and_recorded_reports(_: &Namespace) {
             sleep(Duration::from_millis(1));
         }
     }
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
     let after = wait_for("the flood to be counted", || {
         let reports = gateway.status().reports;
@@ -327,12 +327,12 @@ fn no_room(_: &Namespace) {
     let sections = format!("[buffer]\nmost_mobiles = 1\n[leases]\nfile = {file:?}\n");
     let gateway = Gateway::start(world.router(), &sections);
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     assert!(gateway.mobile(mobile).is_some(), "the only place is taken");
     place.write("leases", &lease(4_000_000_100));
     wait_for("the renewed lease", || (gateway.status().reports.leases > 0).then_some(()));
     assert!(gateway.report(other, holdover_gatewayd::control::MobileState::Away).is_err());
-    transfer.goes_on(200_000).unwrap();
+    transfer.await_more(200_000).unwrap();
     transfer.ends_exact().unwrap();
     assert_eq!(gateway.mobile(other), None);
 }

@@ -39,7 +39,7 @@ fn becomes(gateway: &Gateway, what: &str, is_so: impl Fn(&Status) -> bool) -> St
 /// A download and an upload, and the mobile host that is present.
 fn start(world: &World) -> [Transfer; 2] {
     let transfers = [false, true].map(|is_upload| Transfer::start(world, 0, is_upload).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
     transfers
 }
 
@@ -63,7 +63,7 @@ fn survives(mut world: World) {
         let back_at = Instant::now();
         world.add_mobile_facing().unwrap();
         for transfer in &transfers {
-            transfer.goes_on(500_000).unwrap();
+            transfer.await_more(500_000).unwrap();
         }
         eprintln!("removed for {gap:?}: both transfers go on {:?} after the return", back_at.elapsed());
         gateway.says(mobile, "present");
@@ -95,7 +95,7 @@ fn at_once(_: &Namespace) {
     gateway.signal(Signal::CONT);
     becomes(&gateway, "the interface is back", |status| !status.interface_gone);
     for transfer in &transfers {
-        transfer.goes_on(500_000).unwrap();
+        transfer.await_more(500_000).unwrap();
     }
     gateway.says(mobile, "present");
     // The interface that is followed is the one that is there.
@@ -103,7 +103,7 @@ fn at_once(_: &Namespace) {
     becomes(&gateway, "the interface is gone again", |status| status.interface_gone);
     world.add_mobile_facing().unwrap();
     for transfer in transfers {
-        transfer.goes_on(500_000).unwrap();
+        transfer.await_more(500_000).unwrap();
         transfer.ends_exact().unwrap();
     }
 }
@@ -126,7 +126,7 @@ fn killed(_: &Namespace) {
     gateway.restart();
     assert!(gateway.status().taken_over);
     for transfer in transfers {
-        transfer.goes_on(500_000).unwrap();
+        transfer.await_more(500_000).unwrap();
         transfer.ends_exact().unwrap();
     }
 }
@@ -139,10 +139,10 @@ fn split(_: &Namespace) {
     let counted = |gateway: &Gateway| gateway.status().split.unwrap();
     // The mobile host must be known before a connection to it can be split.
     let mut transfers = vec![Transfer::start(&world, 0, true).unwrap()];
-    transfers[0].goes_on(500_000).unwrap();
+    transfers[0].await_more(500_000).unwrap();
     for gap in [Duration::ZERO, Duration::from_millis(2500)] {
         let fresh = Transfer::start(&world, 0, false).unwrap();
-        fresh.goes_on(500_000).unwrap();
+        fresh.await_more(500_000).unwrap();
         transfers.push(fresh);
         let before = counted(&gateway);
         assert_eq!((before.total, before.open), (transfers.len() as u64, transfers.len() as u64), "{before:?}");
@@ -154,7 +154,7 @@ fn split(_: &Namespace) {
         let back_at = Instant::now();
         world.add_mobile_facing().unwrap();
         for transfer in &transfers {
-            transfer.goes_on(500_000).unwrap();
+            transfer.await_more(500_000).unwrap();
         }
         eprintln!(
             "removed for {gap:?}: {} split transfers go on {:?} after the return",
@@ -167,7 +167,7 @@ fn split(_: &Namespace) {
     }
     let opened = transfers.len() as u64 + 1;
     transfers.push(Transfer::start(&world, 0, false).unwrap());
-    transfers.last().unwrap().goes_on(500_000).unwrap();
+    transfers.last().unwrap().await_more(500_000).unwrap();
     assert_eq!(counted(&gateway).total, opened);
     transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
     assert_eq!(counted(&gateway).reset, 0);
@@ -182,6 +182,6 @@ fn starts_with_its_interface(_: &Namespace) {
     world.add_mobile_facing().unwrap();
     gateway.restart();
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
 }

@@ -103,7 +103,7 @@ fn with_bird(_: &Namespace) {
     wait_for("OSPF's way by the first router", || (way() == "10.1.0.2").then_some(()));
     let (mut first, other) = (cluster.start(0), cluster.start(1));
     let transfer = Transfer::start(world, 0, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     cluster.owned_by(&first);
     world.set_cut(Cut::Silent, true).unwrap();
     first.says(mobile, "away");
@@ -121,7 +121,7 @@ fn with_bird(_: &Namespace) {
     cluster.owned_by(&other);
     assert_eq!(self::cluster(&other).counters.taken_over, 1);
     site.move_to(0, 1, false).unwrap();
-    transfer.goes_on(500_000).unwrap();
+    transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 

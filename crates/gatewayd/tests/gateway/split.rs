@@ -296,7 +296,7 @@ fn absences(_: &Namespace) {
     for is_upload in [false, true] {
         let transfer = Transfer::start(&world, 0, is_upload).unwrap();
         for length in [700, 3000] {
-            transfer.goes_on(1_000_000).unwrap();
+            transfer.await_more(1_000_000).unwrap();
             world.set_cut(Cut::Silent, true).unwrap();
             gateway.says(mobile, "away");
             sleep(Duration::from_millis(length));
@@ -305,7 +305,7 @@ fn absences(_: &Namespace) {
             // Without the gateway the sender would wait for its timer: for up to as long as the cut, or longer.
             assert!(took < Duration::from_millis(1500), "{took:?}");
         }
-        transfer.goes_on(1_000_000).unwrap();
+        transfer.await_more(1_000_000).unwrap();
         transfer.ends_exact().unwrap();
     }
     let status = gateway.status();

@@ -52,7 +52,7 @@ impl Kind {
             let gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
             for is_upload in [false, true] {
                 let transfer = self.start(&world, is_upload);
-                transfer.goes_on(BULK).unwrap();
+                transfer.await_more(BULK).unwrap();
                 transfer.ends_exact().unwrap();
             }
             self.is_untouched(&world, &gateway.status().path);
@@ -68,14 +68,14 @@ impl Kind {
             let gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
             let mobile: IpAddr = world.mobile_address(0);
             let transfers = [false, true].map(|is_upload| self.start(&world, is_upload));
-            transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+            transfers.iter().for_each(|transfer| transfer.await_more(500_000).unwrap());
             world.set_cut(Cut::Carrier, true).unwrap();
             gateway.says(mobile, "away");
             sleep(Duration::from_millis(1500));
             world.set_cut(Cut::Carrier, false).unwrap();
             gateway.says(mobile, "present");
             for transfer in transfers {
-                transfer.goes_on(500_000).unwrap();
+                transfer.await_more(500_000).unwrap();
                 transfer.ends_exact().unwrap();
             }
             let status = gateway.status();

@@ -81,7 +81,7 @@ impl Builder {
         &self.bytes
     }
 
-    /// What HIP_MAC_2 covers if it is added now: [`Self::covered`] and the sender's HOST_ID (RFC 7401 section 6.4.1).
+    /// The bytes that HIP_MAC_2 covers if it is added now: [`Self::covered`] and the sender's HOST_ID (RFC 7401 section 6.4.1).
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use rand_core::CryptoRng;
 use super::Rhash;
 use crate::identity::Hit;
 
-/// The greatest #K that this crate sets, whatever the load.
+/// The greatest #K that this crate sets, under any load.
 pub const MAX_DIFFICULTY: u8 = 22;
 
 /// Whether `solution` solves the puzzle.

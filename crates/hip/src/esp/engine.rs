@@ -10,12 +10,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::gcm::{Gcm, GcmProvider, NONCE_LEN};
-use super::{EspKeys, EspSuite};
-
-/// Bytes of SPI and sequence number.
-pub(super) const HEADER_LEN: usize = 8;
-/// Bytes of the integrity check value of every suite here: HMAC-SHA-256-128 and GCM with 16.
-pub(super) const ICV_LEN: usize = 16;
+use super::suite::{EspKeys, EspSuite, HEADER_LEN, ICV_LEN};
 
 /// Encryption and decryption. Prints no key.
 pub(super) enum Engine {

@@ -15,7 +15,7 @@ pub trait Gcm: Send + Sync {
     /// Encrypts `data` in place, and returns the tag; `None` if it is too long.
     fn seal(&self, nonce: [u8; 12], associated: &[u8; 12], data: &mut [u8]) -> Option<[u8; 16]>;
 
-    /// Decrypts `data` in place, of which the last 16 bytes are the tag; `None` if it is not authentic, and is not to be used.
+    /// Decrypts `data` in place; its last 16 bytes are the tag. `None` if it is not authentic, and must not be used.
     fn open(&self, nonce: [u8; 12], associated: &[u8; 12], data: &mut [u8]) -> Option<()>;
 }
 

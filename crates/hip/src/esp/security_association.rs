@@ -10,8 +10,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use holdover_wire::{Checksums, Packet, ParseError};
 use rand_core::CryptoRng;
 
-use super::engine::{Engine, HEADER_LEN, ICV_LEN};
-use super::{EspKeys, EspSuite, GcmProvider, ReplayWindow};
+use super::engine::Engine;
+use super::suite::{EspKeys, EspSuite, HEADER_LEN, ICV_LEN};
+use super::{GcmProvider, ReplayWindow};
 use crate::identity::Hit;
 
 /// Bytes of an IPv6 header.

@@ -2,9 +2,13 @@
 
 use zeroize::Zeroizing;
 
-use super::engine::{HEADER_LEN, ICV_LEN};
 use crate::crypto::{Keymat, KeymatError};
 use crate::identity::Hit;
+
+/// Bytes of SPI and sequence number.
+pub(super) const HEADER_LEN: usize = 8;
+/// Bytes of the integrity check value of every suite here: HMAC-SHA-256-128 and GCM with 16.
+pub(super) const ICV_LEN: usize = 16;
 
 /// An ESP transform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,12 +7,12 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
+use super::client::Client;
+use super::in_flight::Updates;
 use super::invitation::Presented;
 use super::local::Local;
 use super::paths::Paths;
-use super::registration::Client;
-use super::relay::RelayedPeer;
-use super::update::Updates;
+use super::via::RelayedPeer;
 use super::{Event, Failure, State};
 use crate::codec::{Builder, HostId, PacketType, R1Counter, RegInfo};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, HipKeys, Keymat, PuzzleSearch, Rhash};

@@ -9,12 +9,12 @@ use holdover_base::Instant;
 use holdover_wire::Packet;
 
 use super::association::{Association, Pending, Secured, SessionKeys};
+use super::client::Offered;
 use super::initiator::read_identity;
 use super::local::{
     LAST_RESERVED_SPI, Local, decrypted, find, missing, push_echoes, unsigned_echoes, value, verify_mac,
     verify_signature,
 };
-use super::registration::Offered;
 use super::responder::Solved;
 use super::{Arrival, Dropped, Event, Host, State};
 use crate::codec::{
@@ -63,13 +63,13 @@ impl Host {
         }
         let offered = find!(i1, DhGroupList).ok_or(missing(kind::DH_GROUP_LIST))?;
         // From a rendezvous server: answered to the initiator's address. From a relay: answered through it.
-        let met = arrival.via.filter(|via| !via.is_relay());
-        let from = met.map_or(packet.src, |via| via.from().0);
+        let met = arrival.via.filter(|via| !via.is_relay);
+        let from = met.map_or(packet.src, |via| via.from.0);
         let own = if met.is_some() { local.source_for(from).ok_or(Dropped::NotForUs)? } else { packet.dst };
-        let seen_at = arrival.via.map_or(packet.src, |via| via.from().0);
+        let seen_at = arrival.via.map_or(packet.src, |via| via.from.0);
         let mut r1 = self.responder.answer(local, now, i1.sender, (from, own), seen_at, offered)?;
         if let Some(via) = met {
-            r1.push(&Parameter::ViaRvs(vec![map(via.server_address())]))?;
+            r1.push(&Parameter::ViaRvs(vec![map(via.at)]))?;
         }
         local.send_from(&r1, own, from);
         Ok(())
@@ -103,7 +103,7 @@ impl Host {
         } else if self.associations.len() >= self.local.config.max_associations {
             return Err(Dropped::Overload);
         }
-        let seen_at = arrival.via.map_or(packet.src, |via| via.from().0);
+        let seen_at = arrival.via.map_or(packet.src, |via| via.from.0);
         let solved = self.responder.check(&self.local, now, &i2.packet, (packet.src, packet.dst), seen_at)?;
         let made_at = self.associations.get(&peer).and_then(|association| association.made_at);
         if made_at.is_some_and(|at| solved.issued_at < at) {
@@ -147,7 +147,7 @@ impl Host {
         arrival: Arrival,
     ) -> Result<(), Dropped> {
         let Some(modes) = find!(i2.packet, NatTraversalMode) else { return Ok(()) };
-        let is_relayed = arrival.via.is_some_and(|via| via.is_relay());
+        let is_relayed = arrival.via.is_some_and(|via| via.is_relay);
         if modes[..] == [NatTraversalMode::UdpEncapsulation.id()] && !is_relayed {
             return Ok(());
         }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use holdover_base::Instant;
 
 use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
+use super::client::Offered;
 use super::local::{LAST_RESERVED_SPI, Local, find, missing, push_echoes, unsigned_echoes, value, verify_signature};
-use super::registration::Offered;
 use super::{Arrival, CommandError, Dropped, Event, Failure, State};
 use crate::codec::{Builder, EspInfo, HipPacket, NatTraversalMode, PacketType, Parameter, Received, Solution, kind};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_lifetime};
@@ -17,7 +17,7 @@ use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
 
 /// The most R1s that one exchange answers, as puzzles expire.
-pub(super) const R1S: u8 = 4;
+const R1S: u8 = 4;
 /// A receiver ignores further ciphers in HIP_CIPHER (RFC 7401 section 5.2.8).
 const MOST_CIPHERS: usize = 6;
 
@@ -41,9 +41,14 @@ impl Association {
         self.abandon_exchange(local);
         self.forget_keys(local);
         self.accepts_lower_r1 = core::mem::take(&mut self.has_lower_r1);
+        self.begin_anew(local, now);
+        Ok(())
+    }
+
+    /// Sends I1, with all R1s of an exchange left to answer.
+    pub(super) fn begin_anew(&mut self, local: &mut Local, now: Instant) {
         self.r1s_left = R1S;
         self.begin(local, now);
-        Ok(())
     }
 
     /// Sends I1.

@@ -1,7 +1,7 @@
 //! Invitations: a host that is no configured peer proves in its I2 that it knows a secret, and becomes one.
 //!
 //! The secret reaches the host on another channel, with this host's HIT. INVITATION in I2 is a MAC with the secret over both HITs, the puzzle
-//! and its solution, and data for the owner. So it is valid in one exchange with one initiator: whoever reads it on the path can neither
+//! and its solution, and data for the owner. So it is valid in one exchange with one initiator: an eavesdropper on the path can neither
 //! use it with another identity nor learn the secret, which is random. HIP_MAC and HIP_SIGNATURE cover it as well. The first valid one
 //! uses up the invitation. While one is open, this host answers I1s of unknown hosts, without state as always, and checks the proof of
 //! their I2s before the Diffie-Hellman exchange.
@@ -12,7 +12,6 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use zeroize::Zeroizing;
 
-use super::initiator::R1S;
 use super::local::find;
 use super::{CommandError, Host, State};
 use crate::codec::{HipPacket, Parameter};
@@ -28,7 +27,7 @@ const LABEL: &[u8] = b"Holdover invitation 1";
 
 type Secret = Zeroizing<[u8; SECRET_LEN]>;
 
-/// The invitations of this host that nobody has accepted yet.
+/// The open invitations of this host.
 #[derive(Clone, Default)]
 pub(super) struct Invitations(Vec<Open>);
 
@@ -88,7 +87,7 @@ impl Host {
         self.invitations.0.push(Open { number, secret: Zeroizing::new(secret), until });
     }
 
-    /// Ends an invitation that nobody has accepted.
+    /// Ends an invitation that was not accepted.
     pub fn withdraw(&mut self, number: u64) {
         self.invitations.remove(number);
     }
@@ -114,14 +113,13 @@ impl Host {
         association.presented = Some(Presented { secret: Zeroizing::new(secret), data });
         if state == State::I2Sent {
             // Its I2 has no proof.
-            association.r1s_left = R1S;
-            association.begin(&mut self.local, now);
+            association.begin_anew(&mut self.local, now);
         }
         Ok(())
     }
 }
 
-/// What the MAC covers.
+/// The bytes that the MAC covers.
 fn message(initiator: Hit, responder: Hit, random: &[u8], solution: &[u8], data: &[u8]) -> Vec<u8> {
     // #I and #J have the same length, that of the responder's hash.
     [LABEL, &initiator.0.octets(), &responder.0.octets(), random, solution, data].concat()

@@ -13,7 +13,7 @@ use rand_core::CryptoRng;
 
 use super::rate::{Rate, SourceRates};
 use super::registry::Registry;
-use super::relay::{Relayed, ReplyVia};
+use super::via::{Relayed, ReplyVia};
 use super::{Dropped, Event, HostConfig};
 use crate::codec::{
     BuildError, Builder, HEADER_LEN, HipPacket, HostId, MAX_LEN, Notification, NotifyType, PacketType, Parameter,
@@ -68,7 +68,7 @@ pub(super) struct Local {
     pub(super) has_shown_source: bool,
 }
 
-/// Randomness of which there are copies that continue in the same way: that of a simulation.
+/// Reproducible randomness, for simulations: copies continue with the same values.
 pub trait ForkableRng: CryptoRng + Send {
     /// Such a copy.
     fn fork(&self) -> Box<dyn ForkableRng>;
@@ -101,7 +101,7 @@ impl DerefMut for Randomness {
 }
 
 impl Local {
-    /// A copy that shares no state with this one; `None` if there is none of its randomness.
+    /// A copy that shares no state with this one; `None` if its randomness cannot be copied.
     pub(super) fn fork(&self) -> Option<Self> {
         let Randomness::Forkable(rng) = &self.rng else { return None };
         Some(Self {

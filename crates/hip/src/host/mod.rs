@@ -8,12 +8,14 @@
 //! reason why a packet was not accepted.
 
 mod association;
+mod client;
 mod close;
 mod config;
 mod contact;
 mod data;
 mod event;
 mod exchange;
+mod in_flight;
 mod initiator;
 mod invitation;
 mod local;
@@ -27,6 +29,7 @@ mod relay;
 mod responder;
 mod update;
 mod update_ids;
+mod via;
 
 pub use config::{HostConfig, RekeyLimits, SpiPart};
 pub use contact::{Contact, Move, PathChange};
@@ -35,7 +38,7 @@ pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State}
 pub use invitation::SECRET_LEN;
 pub use local::ForkableRng;
 pub use registry::{ServerConfig, Service, registration_lifetime};
-pub use relay::{RelayTarget, Relayed};
+pub use via::{RelayTarget, Relayed};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -54,8 +57,8 @@ use self::local::{Local, Randomness};
 use self::paths::Status;
 use self::rate::{Rate, SourceRates};
 use self::registry::Registry;
-use self::relay::Via;
 use self::responder::Responder;
+use self::via::Via;
 use crate::codec::{DomainId, HipPacket, NotifyType, PacketType, Received};
 use crate::esp::{Inbound, OpenError, Outbound};
 use crate::identity::{Hit, KeyPair};
@@ -103,7 +106,7 @@ impl Host {
         Self::with_randomness(keys, config, Randomness::Unique(rng))
     }
 
-    /// A host without addresses, of which there can be copies ([`Self::fork`]).
+    /// A host without addresses that can be copied ([`Self::fork`]).
     pub fn for_simulation(keys: KeyPair, config: HostConfig, rng: Box<dyn ForkableRng>) -> Self {
         Self::with_randomness(keys, config, Randomness::Forkable(rng))
     }
@@ -234,8 +237,7 @@ impl Host {
         }
         let mut association = Association::new(peer);
         association.paths.add_known(&[address]);
-        association.r1s_left = initiator::R1S;
-        association.begin(&mut self.local, now);
+        association.begin_anew(&mut self.local, now);
         self.opportunistic.push((address, association));
         Ok(())
     }

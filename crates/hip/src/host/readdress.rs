@@ -10,9 +10,9 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::association::Association;
+use super::in_flight::{Check, Outgoing};
 use super::local::Local;
 use super::paths::{PeerAddress, Status};
-use super::update::Outgoing;
 use super::{Dropped, Event};
 use crate::codec::{Locator, Parameter};
 
@@ -26,14 +26,6 @@ const RESTART_AFTER: Duration = Duration::from_secs(30);
 /// The shortest time between two moves of an association to the source address of a packet. It bounds how many UPDATEs an attacker who
 /// rewrites source addresses on the path can have sent to others.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
-
-/// A check of an address of the peer.
-#[derive(Clone, Debug)]
-pub(super) struct Check {
-    address: IpAddr,
-    nonce: [u8; 16],
-    pub(super) outgoing: Outgoing,
-}
 
 impl Association {
     /// Announces this host's locators if the peer knows others.

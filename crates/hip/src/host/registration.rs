@@ -1,108 +1,24 @@
 //! Registration (RFC 8003): a client asks its server to forward packets. The server offers its services in R1, or in an UPDATE if it has
 //! opened the association; requests and answers go in I2 and R2, or in UPDATEs.
 
-use std::collections::BTreeMap;
-
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
 use super::association::Association;
+use super::client::{Client, Offered, Permitted};
+use super::in_flight::Outgoing;
 use super::local::{Local, find};
-use super::registry::{ServerConfig, Service, UNAVAILABLE, lifetime_to_wire, registration_lifetime};
-use super::relay::{UDP, UDP_PORT};
-use super::update::Outgoing;
+use super::registry::{ServerConfig, Service, UNAVAILABLE, registration_lifetime};
+use super::via::{UDP, UDP_PORT};
 use super::{Arrival, Dropped, Event};
-use crate::codec::{HipPacket, Parameter, PeerPermission, RegInfo, RegList, RelayAddress, map, unmap};
+use crate::codec::{HipPacket, Parameter, PeerPermission, RegList, RelayAddress, map, unmap};
 use crate::identity::Hit;
 
-/// The lifetime that a client requests.
-const LIFETIME: Duration = Duration::from_secs(600);
 /// The time until a refused or unanswered request is repeated.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// When a client renews a permission: a minute before it expires (RFC 9028 section 4.12.1).
 const RENEW_PERMISSION_AFTER: Duration = Duration::from_secs(240);
-
-/// Source of a REG_INFO.
-#[derive(Debug)]
-pub(super) enum Offered {
-    /// The REG_INFO of the R1 of this association, if it has one.
-    InR1(Option<RegInfo>),
-    /// This host has seen no R1: an earlier REG_INFO is valid.
-    Before,
-}
-
-/// The registration with a server.
-#[derive(Clone, Debug)]
-pub(super) struct Client {
-    wanted: Vec<Service>,
-    granted: Vec<Service>,
-    /// When services are requested, or renewed.
-    ask_at: Option<Instant>,
-    request: Option<Outgoing>,
-    /// Where the relay receives data for this host.
-    relayed_at: Option<RelayAddress>,
-    permissions: BTreeMap<Hit, Permitted>,
-}
-
-/// A permission of the client.
-#[derive(Clone, Debug)]
-struct Permitted {
-    permission: PeerPermission,
-    outgoing: Option<Outgoing>,
-    renew_at: Instant,
-}
-
-impl Client {
-    pub(super) fn new(wanted: &[Service]) -> Self {
-        let (wanted, granted) = (wanted.to_vec(), Vec::new());
-        Self { wanted, granted, ask_at: None, request: None, relayed_at: None, permissions: BTreeMap::new() }
-    }
-
-    /// The request for the wanted services, if all of them are offered; a relay and a rendezvous server are not requested together (RFC 9028
-    /// section 7.8).
-    pub(super) fn request_from(&self, offered: Option<&RegInfo>) -> Option<RegList> {
-        let offered = offered?;
-        let is_relays = self.wanted.contains(&Service::RelayHip);
-        let wanted = self.wanted.iter().filter(|service| !is_relays || **service != Service::Rendezvous);
-        let types: Vec<u8> = wanted.map(|service| service.number()).collect();
-        let lifetime = lifetime_to_wire(LIFETIME).min(offered.max_lifetime).max(offered.min_lifetime);
-        (!types.is_empty() && types.iter().all(|it| offered.types.contains(it))).then_some(RegList { lifetime, types })
-    }
-
-    pub(super) const fn relayed_address(&self) -> Option<RelayAddress> {
-        self.relayed_at
-    }
-
-    pub(super) fn wants(&self, services: &[Service]) -> bool {
-        self.wanted == services
-    }
-
-    pub(super) fn has(&self, service: Service) -> bool {
-        self.granted.contains(&service)
-    }
-
-    /// Drops permissions for peers without an association.
-    pub(super) fn keep_permissions(&mut self, is_usable: impl Fn(&Hit) -> bool) {
-        self.permissions.retain(|peer, _| is_usable(peer));
-    }
-
-    pub(super) fn has_permissions(&self) -> bool {
-        !self.permissions.is_empty()
-    }
-
-    /// Whether one of these acknowledgements is pending.
-    pub(super) fn awaits(&self, acks: &[u32]) -> bool {
-        let permissions = self.permissions.values().filter_map(|it| it.outgoing.as_ref());
-        permissions.chain(&self.request).any(|it| it.is_acknowledged(acks))
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        let permissions = self.permissions.values();
-        let permissions = permissions.map(|it| it.outgoing.as_ref().map_or(it.renew_at, |outgoing| outgoing.at));
-        permissions.chain(self.request.as_ref().map(|it| it.at)).chain(self.ask_at).min()
-    }
-}
 
 impl Association {
     /// The next deadline of the client of this server.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::association::{Association, Secured};
+use super::in_flight::{Outgoing, Rekey};
 use super::local::{LAST_RESERVED_SPI, Local, find, value};
-use super::update::Outgoing;
 use super::{CommandError, Dropped, Event, RekeyLimits};
 use crate::codec::{EspInfo, HipPacket, Parameter, kind};
 use crate::crypto::{DhKeyPair, KeymatError};
@@ -16,26 +16,6 @@ use crate::esp::{EspKeys, Inbound, Outbound};
 
 /// After a change of keys was given up, the time until this host begins another one by itself.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
-
-/// A change of keys in progress.
-#[derive(Clone, Debug)]
-pub(super) struct Rekey {
-    pub(super) outgoing: Outgoing,
-    /// This host's next SPI.
-    new_spi: u32,
-    index: u16,
-    pair: Option<Arc<DhKeyPair>>,
-    pub(super) is_acknowledged: bool,
-    /// The keys to use once the peer, which has sent its part, has acknowledged.
-    ready: Option<Outbound>,
-}
-
-impl Rekey {
-    /// The SPI that is free again if this is given up; none once it is in use.
-    pub(super) fn reserved_spi(&self) -> Option<u32> {
-        self.ready.is_none().then_some(self.new_spi)
-    }
-}
 
 impl RekeyLimits {
     /// The limits of the host that waits longer.

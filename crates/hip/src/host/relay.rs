@@ -11,98 +11,15 @@ use holdover_base::Instant;
 use holdover_wire::{Packet, Payload};
 
 use super::association::Association;
+use super::client::{Client, Offered};
 use super::local::{Local, find, verify_any_signature, verify_mac_in};
-use super::registration::Offered;
 use super::registry::Service;
+use super::via::{RelayTarget, Relayed, RelayedPeer, ReplyVia, UDP, UDP_PORT, Via};
 use super::{DataError, Dropped, Event, Host, SPI_LEN, State};
 use crate::codec::{
     Builder, HipPacket, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind, map, unmap,
 };
-use crate::crypto::Rhash;
 use crate::identity::Hit;
-
-/// The UDP port of HIP (RFC 9028 section 5.1).
-pub(super) const UDP_PORT: u16 = 10_500;
-/// The IP protocol number of UDP.
-pub(super) const UDP: u8 = 17;
-
-/// A packet that a server forwards, or that goes to a special port.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Relayed {
-    /// The packet.
-    pub packet: Packet,
-    /// The destination.
-    pub to: RelayTarget,
-}
-
-/// The destination of a [`Relayed`] packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RelayTarget {
-    /// A peer, by its usual path.
-    Peer(Hit),
-    /// In UDP to this port of the packet's destination.
-    Port(u16),
-}
-
-/// The server of this host that has forwarded a packet, and the packet's source.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Via {
-    server: Hit,
-    /// The server's address.
-    at: IpAddr,
-    /// The source as seen by the server; port 0 for a rendezvous server.
-    from: (IpAddr, u16),
-    is_relay: bool,
-}
-
-/// The relay for answers to a packet, which forwards them to its source.
-#[derive(Clone, Debug)]
-pub(super) struct ReplyVia {
-    at: IpAddr,
-    to: RelayAddress,
-    rhash: Rhash,
-    key: Vec<u8>,
-}
-
-/// The relaying between this host and a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RelayedPeer {
-    server: Hit,
-    at: IpAddr,
-    /// The peer as the relay sees it.
-    pub(super) from: (IpAddr, u16),
-}
-
-impl Via {
-    /// The address of the peer, if it may be sent to without the server; for a relay, a candidate.
-    pub(super) const fn from(&self) -> (IpAddr, u16) {
-        self.from
-    }
-
-    pub(super) const fn is_relay(&self) -> bool {
-        self.is_relay
-    }
-
-    pub(super) const fn server_address(&self) -> IpAddr {
-        self.at
-    }
-}
-
-impl ReplyVia {
-    /// Adds RELAY_TO and RELAY_HMAC to a packet that goes to the relay (RFC 9028 sections 4.8 and 5.8).
-    pub(super) fn address(&self, builder: &mut Builder, dst: IpAddr) {
-        if dst != self.at {
-            return;
-        }
-        let mut addressed = builder.clone();
-        if addressed.push(&Parameter::RelayTo(self.to)).is_ok() {
-            let mac = self.rhash.mac(&self.key, addressed.covered());
-            if addressed.push(&Parameter::RelayHmac(Bytes::from(mac))).is_ok() {
-                *builder = addressed;
-            }
-        }
-    }
-}
 
 impl Host {
     /// Whether a packet was forwarded by a server of this host, and by which. The source address is in no MAC: it has to be one of that
@@ -324,7 +241,7 @@ impl Host {
         if association.client.as_ref().map_or(services.is_empty(), |client| client.wants(services)) {
             return;
         }
-        association.client = (!services.is_empty()).then(|| super::registration::Client::new(services));
+        association.client = (!services.is_empty()).then(|| Client::new(services));
         if association.is_usable() {
             association.begin_client(&mut self.local, now, Offered::Before, None);
         }

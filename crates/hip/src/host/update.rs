@@ -1,8 +1,5 @@
-//! UPDATE: numbering, acknowledgement and retransmission (RFC 7401 sections 6.11 and 6.12). Their contents are in `readdress.rs` and
-//! `rekey.rs`; which IDs of the peer were processed is in `update_ids.rs`.
-//!
-//! A receiver may drop an UPDATE whose ID is below its window. Several can be in flight, so one of them can arrive late, and all its
-//! retransmissions would be dropped. Therefore a retransmission gets a new ID unless it has the newest.
+//! UPDATE: authentication, acknowledgement and answers (RFC 7401 sections 6.11 and 6.12). Their contents are in `readdress.rs` and
+//! `rekey.rs`; those in flight and their retransmission are in `in_flight.rs`, and which IDs of the peer were processed in `update_ids.rs`.
 
 use std::borrow::Cow;
 
@@ -11,145 +8,16 @@ use core::net::IpAddr;
 use holdover_base::{Duration, Instant};
 
 use super::association::{Association, Secured};
+use super::in_flight::{Addressed, Outgoing};
 use super::local::{Local, decrypted, find, missing, push_echoes, unsigned_echoes, verify};
 use super::paths::Status;
-use super::readdress::Check;
-use super::rekey::Rekey;
-use super::update_ids::{Arrived, OwnIds, PeerIds};
+use super::update_ids::Arrived;
 use super::{Arrival, Dropped, Event, State};
 use crate::codec::{Builder, HipPacket, HostId, PacketType, Parameter, Received, kind, map};
 use crate::identity::HostIdentity;
 
 /// The shortest time between two further acknowledgements of UPDATEs that were acknowledged before (RFC 7401 section 6.12.1, step 2).
 const REPEAT_EVERY: Duration = Duration::from_millis(100);
-
-/// The UPDATEs of an association.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Updates {
-    /// This host's IDs.
-    own: OwnIds,
-    /// The peer's IDs that were processed.
-    peer: PeerIds,
-    /// The answer to the newest one, if it had one, and its addresses.
-    answer: Option<Addressed>,
-    /// When an older one was last acknowledged again.
-    repeated_at: Option<Instant>,
-    /// This host's locators known to the peer, once acknowledged.
-    pub(super) announced: Vec<IpAddr>,
-    /// The pending announcement of locators.
-    pub(super) announcement: Option<Outgoing>,
-    /// When this host's locators are announced again, before they expire at the peer.
-    pub(super) renew_at: Option<Instant>,
-    /// The pending checks of the peer's addresses.
-    pub(super) checks: Vec<Check>,
-    /// How often checks that were given up have restarted since the peer's last announcement.
-    pub(super) restarts: u32,
-    /// Checks that were given up do not restart before this time.
-    pub(super) no_restart_before: Instant,
-    pub(super) rekey: Option<Rekey>,
-    /// The pending announcement of this server's services.
-    pub(super) offer: Option<Outgoing>,
-    /// A change of keys was given up with open outcome: it is repeated when the peer is heard again.
-    pub(super) rekey_in_doubt: bool,
-    /// A change of keys was given up: this host does not begin another one by itself before this time.
-    pub(super) no_rekey_before: Option<Instant>,
-    /// When the peer was last followed to another source address.
-    pub(super) followed_at: Option<Instant>,
-}
-
-/// A packet, and its addresses.
-type Addressed = (Builder, (IpAddr, IpAddr));
-
-/// An UPDATE that is retransmitted until it is acknowledged.
-#[derive(Clone, Debug)]
-pub(super) struct Outgoing {
-    /// The IDs that it has had; for a check those that are not acknowledged.
-    ids: Vec<u32>,
-    /// Its newest ID is that of a packet with another request, too: a retransmission, which has this one alone, gets an ID of its own.
-    is_shared: bool,
-    pub(super) attempts: u32,
-    timeout: Duration,
-    pub(super) at: Instant,
-}
-
-impl Outgoing {
-    pub(super) fn new(local: &Local, now: Instant, id: u32) -> Self {
-        let timeout = local.config.retransmit_after;
-        Self { ids: vec![id], is_shared: false, attempts: 0, timeout, at: now + timeout }
-    }
-
-    /// The next ID to send it with, and the next timeout; `None` if no attempts are left.
-    pub(super) fn again(&mut self, local: &Local, now: Instant, own: &mut OwnIds) -> Option<u32> {
-        let steady = local.config.steady_retries;
-        if self.attempts >= local.config.retries.saturating_add(steady) {
-            return None;
-        }
-        self.attempts += 1;
-        if self.attempts > steady {
-            self.timeout = self.timeout * 2;
-        }
-        self.at = now + self.timeout;
-        if core::mem::take(&mut self.is_shared) || self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
-            self.ids.push(own.next());
-        }
-        self.ids.last().copied()
-    }
-
-    pub(super) fn newest_id(&self) -> u32 {
-        self.ids.last().copied().unwrap_or_default()
-    }
-
-    /// Another request is in the same packet.
-    pub(super) const fn share(&mut self) {
-        self.is_shared = true;
-    }
-
-    /// Forgets acknowledged IDs: another acknowledgement of them is a replay (RFC 7401 section 6.12.2, step 1).
-    fn forget(&mut self, acks: &[u32]) {
-        self.ids.retain(|id| !acks.contains(id));
-    }
-
-    pub(super) fn is_acknowledged(&self, acks: &[u32]) -> bool {
-        self.ids.iter().any(|id| acks.contains(id))
-    }
-}
-
-impl Updates {
-    /// A new association: nothing is in flight, and the peer knows one address of this host.
-    pub(super) fn begin(&mut self, local: IpAddr) {
-        *self = Self { announced: vec![local], ..Self::default() };
-    }
-
-    pub(super) fn next_id(&mut self) -> u32 {
-        self.own.next()
-    }
-
-    pub(super) fn own_ids(&mut self) -> &mut OwnIds {
-        &mut self.own
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let announcement = self.announcement.as_ref().map(|it| it.at);
-        let rekey = self.rekey.as_ref().map(|it| it.outgoing.at);
-        let offer = self.offer.as_ref().map(|it| it.at);
-        let others = announcement.into_iter().chain(rekey).chain(offer).chain(self.renew_at);
-        self.checks.iter().map(|it| it.outgoing.at).chain(others).min()
-    }
-
-    /// This host has no locators: those that the peer has not acknowledged are announced again with the next ones.
-    pub(super) fn suspend_announcement(&mut self) {
-        if self.announcement.take().is_some() {
-            self.announced.clear();
-        }
-    }
-
-    /// Drops everything; returns the SPIs that are free again.
-    pub(super) fn forget(&mut self) -> Vec<u32> {
-        let spis = self.rekey.as_ref().map(Rekey::reserved_spi);
-        *self = Self::default();
-        spis.into_iter().flatten().collect()
-    }
-}
 
 impl Association {
     /// Handles an UPDATE: authenticates it, takes its acknowledgements, and answers it. `between` are this host's
@@ -173,20 +41,20 @@ impl Association {
             // RFC 7401 section 5.3.5.
             return Err(missing(kind::SEQ));
         }
-        let is_news = self.is_news(seq, acks.map_or(&[], |acks| acks.as_slice()));
-        if seq.is_none() && !is_news {
+        let is_fresh = self.is_fresh(seq, acks.map_or(&[], |acks| acks.as_slice()));
+        if seq.is_none() && !is_fresh {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
             return Err(Dropped::Stale);
         }
         let is_unprocessed =
             seq.is_some_and(|id| matches!(self.updates.peer.classify(id), Arrived::New | Arrived::Late));
-        if is_news || is_unprocessed {
+        if is_fresh || is_unprocessed {
             self.note_alive(now);
         }
         match arrival.via {
-            Some(via) if is_news => self.note_relay(local, now, &via),
+            Some(via) if is_fresh => self.note_relay(local, now, &via),
             Some(_) => {}
-            None => local.has_shown_source = is_news,
+            None => local.has_shown_source = is_fresh,
         }
         let from = between.1;
         let between = answered_between(local, between, arrival);
@@ -217,9 +85,9 @@ impl Association {
                 let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
                 if let Some((builder, _)) = &mut answer {
                     push_echoes(builder, unsigned_echoes(&packet));
-                    if let Some(via) = arrival.via.filter(|via| !via.is_relay()) {
+                    if let Some(via) = arrival.via.filter(|via| !via.is_relay) {
                         // RFC 8046 section 3.2.3.
-                        builder.push(&Parameter::ViaRvs(vec![map(via.server_address())]))?;
+                        builder.push(&Parameter::ViaRvs(vec![map(via.at)]))?;
                     }
                 }
                 self.updates.peer.note(id, &packet);
@@ -249,7 +117,7 @@ impl Association {
 
     /// Whether an UPDATE was not received before: its ID is newer than all others, or it acknowledges a pending UPDATE. Any other one may
     /// be a replay, by a host on or off the path.
-    fn is_news(&self, seq: Option<u32>, acks: &[u32]) -> bool {
+    fn is_fresh(&self, seq: Option<u32>, acks: &[u32]) -> bool {
         let is_newer = |id: u32| self.updates.peer.classify(id) == Arrived::New;
         let is_awaited = |it: &Outgoing| it.is_acknowledged(acks);
         let updates = &self.updates;
@@ -283,7 +151,7 @@ impl Association {
         (src, dst): (IpAddr, IpAddr),
         arrival: Arrival,
     ) -> Result<Option<Addressed>, Dropped> {
-        let relay = arrival.via.filter(|via| via.is_relay());
+        let relay = arrival.via.filter(|via| via.is_relay);
         let mut answer = vec![Parameter::Ack(vec![id])];
         answer.extend(self.serve(local, now, packet, (src, dst), arrival)?);
         self.take_rekey(local, now, packet, &mut answer)?;
@@ -291,7 +159,7 @@ impl Association {
         let shared_id = answer.iter().find_map(|it| if let Parameter::Seq(id) = it { Some(*id) } else { None });
         let mut dst = dst;
         if let Some(locators) = find!(packet, LocatorSet) {
-            let seen_at = relay.map(|via| via.from().0).or(arrival.port.map(|_| dst));
+            let seen_at = relay.map(|via| via.from.0).or(arrival.port.map(|_| dst));
             let shared_id = shared_id.filter(|_| relay.is_none());
             let asked = self.check_locators(local, now, locators, seen_at, shared_id);
             if relay.is_some() {
@@ -383,6 +251,6 @@ fn opened<'a>(update: &'a Received, secured: &Secured) -> Result<Cow<'a, HipPack
 
 /// The addresses for the answer to an UPDATE: to the source seen by a rendezvous server, or back through a relay.
 fn answered_between(local: &Local, between: (IpAddr, IpAddr), arrival: Arrival) -> (IpAddr, IpAddr) {
-    let met = arrival.via.filter(|via| !via.is_relay()).map(|via| via.from().0);
+    let met = arrival.via.filter(|via| !via.is_relay).map(|via| via.from.0);
     met.and_then(|from| Some((local.source_for(from)?, from))).unwrap_or(between)
 }

@@ -29,7 +29,7 @@ impl OwnIds {
     }
 }
 
-/// What is known of an ID of the peer.
+/// The relation of an ID of the peer to those received before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrived {
     /// It is newer than all others.

@@ -22,7 +22,7 @@ pub const MAX_OPEN: usize = 16;
 /// The state of an invitation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum InvitationState {
-    /// Nobody has accepted it.
+    /// It was not accepted.
     Open,
     /// A host has.
     Joined {

@@ -496,7 +496,7 @@ impl Core {
         self.collect(now, None);
     }
 
-    /// Tells a program that its peer is unreachable.
+    /// Reports to a program that its peer is unreachable.
     fn refuse(&mut self, packet: &Packet) {
         self.counters.unreachable += 1;
         // An ICMP error about an ICMP error is not sent (RFC 4443 section 2.4).

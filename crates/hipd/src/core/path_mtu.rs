@@ -15,7 +15,7 @@ use super::{Core, PORT};
 
 /// How long a path is believed to be narrow: RFC 1191 section 6.3 and RFC 8201 section 5.3 recommend 10 minutes.
 const LEARNED_FOR: Duration = Duration::from_secs(600);
-/// Every IPv6 path carries packets of this length (RFC 8200 section 5), and programs send such packets whatever MTU is reported to them.
+/// Every IPv6 path carries packets of this length (RFC 8200 section 5), and programs send such packets for any reported MTU.
 const LEAST_INNER: usize = 1280;
 /// The shortest MTU that is believed: that of IPv4 paths in practice (`net.ipv4.route.min_pmtu` of Linux).
 const LEAST_OUTER: u32 = 552;

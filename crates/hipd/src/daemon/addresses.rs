@@ -24,7 +24,7 @@ const MOST: usize = 8;
 
 /// Kernel notifications, and a socket for queries.
 pub(super) struct Addresses {
-    news: Monitor,
+    monitor: Monitor,
     requests: Requests,
 }
 
@@ -32,12 +32,12 @@ impl Addresses {
     /// Opened in the network namespace of the calling thread.
     pub(super) fn open() -> io::Result<Self> {
         let groups: Vec<Group> = [Group::Link].into_iter().chain(Group::ADDRESSING).collect();
-        Ok(Self { news: Monitor::open(&groups)?, requests: Requests::open()? })
+        Ok(Self { monitor: Monitor::open(&groups)?, requests: Requests::open()? })
     }
 
     /// Reads the kernel's notifications. Addresses and links are queried again, so lost notifications do not matter.
-    pub(super) fn take_news(&mut self) {
-        while let Ok(Some(_)) = self.news.receive() {}
+    pub(super) fn drain_notifications(&mut self) {
+        while let Ok(Some(_)) = self.monitor.receive() {}
     }
 
     /// The source addresses for packets to these peers, the first one first, and to the default route.
@@ -83,7 +83,7 @@ impl Addresses {
     }
 }
 
-/// Whether the source address of packets to `peer` is a locator: neither a HIT nor this host's LSI, nor an address that is of no use
+/// Whether the source address of packets to `peer` is a locator: not a HIT, not this host's LSI, and not an address that is useless
 /// elsewhere. A host with an IPv6 default route and no other IPv6 address sends from its link-local one, whose packets no router forwards
 /// (RFC 4291 section 2.5.6).
 fn is_locator(source: IpAddr, peer: IpAddr, lsi: Option<Ipv4Addr>) -> bool {
@@ -104,7 +104,7 @@ pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
 
 impl AsFd for Addresses {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.news.as_fd()
+        self.monitor.as_fd()
     }
 }
 

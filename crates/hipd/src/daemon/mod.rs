@@ -491,7 +491,7 @@ impl PollLoop for Daemon {
                     }
                 }
                 Token::Addresses => {
-                    self.addresses.take_news();
+                    self.addresses.drain_notifications();
                     self.look_at_addresses(now)?;
                 }
                 Token::Control => self.serve_control(now),
@@ -517,8 +517,8 @@ impl PollLoop for Daemon {
         if let Some(metrics) = &mut self.metrics {
             metrics.handle_timeout(now);
         }
-        let goes_on = self.ends_at.is_none_or(|at| now < at && self.identities.is_closing());
-        Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        let continues = self.ends_at.is_none_or(|at| now < at && self.identities.is_closing());
+        Ok(if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 }
 

@@ -45,7 +45,7 @@ impl IcmpSockets {
             for _ in 0..BATCH {
                 let mut buffer = [MaybeUninit::uninit(); LONGEST];
                 let Some(Ok(len)) = socket.as_ref().map(|socket| socket.recv(&mut buffer)) else { break };
-                // SAFETY: the kernel has written so many bytes.
+                // SAFETY: the kernel has written this number of bytes.
                 let bytes: Vec<u8> = buffer[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect();
                 errors.extend(read(bytes.into()).and_then(|error| match error.kind {
                     Unreachable::PacketTooBig { mtu } => Some((error.quoted().ok()?, mtu)),

@@ -1,6 +1,6 @@
 //! Routing for the proxy: which packets reach its TUN device, and which may have come from there.
 //!
-//! A TUN device does not tell on which interface a forwarded packet came, so rules (`ip-rule(8)`) do: packets from the hosts' interface to
+//! A TUN device does not show on which interface a forwarded packet arrived, so rules (`ip-rule(8)`) do: packets from the hosts' interface to
 //! peers are looked up in a table of their own, whose routes are the only ones to the device. Packets for others from peers' addresses that
 //! came on any other interface are forged, and dropped; packets for this host itself are not, as the kernel's local table comes first.
 //! After the daemon's end the table's last route refuses what would leave in the clear: the rule that leads to it stays until the daemon

@@ -294,7 +294,7 @@ fn send_together(socket: &Socket, messages: &[Message]) -> io::Result<usize> {
             header
         })
         .collect();
-    // SAFETY: `headers` has as many elements as the call is told, and their pointers are into `addresses`, `controls`, `slices` and the
+    // SAFETY: `headers` has the number of elements that is passed to the call, and their pointers are into `addresses`, `controls`, `slices` and the
     // messages' bytes, which live until it returns; the kernel reads what they point to.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as libc::c_uint, 0) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -352,7 +352,7 @@ mod tests {
         Message { kind: Kind::UdpV4, to, path: Some(path), pieces: [Bytes::new(), bytes.into()], segment: 10 }
     }
 
-    /// The kernel takes no run of so many datagrams (`EINVAL`, as for a path that is too narrow), but each by itself; the next message of
+    /// The kernel refuses a run of this many datagrams (`EINVAL`, as for a path that is too narrow), and accepts each by itself; the next message of
     /// the batch follows.
     #[test]
     fn the_datagrams_of_a_refused_run_are_sent_apart() {

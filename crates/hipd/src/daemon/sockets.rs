@@ -1,6 +1,6 @@
 //! The sockets towards the network, for reading: raw ones for HIP and ESP, UDP ones for both in UDP. One system call reads many packets.
 //!
-//! Raw IPv4 sockets hand out packets with their header; of IPv6 and UDP the kernel tells addresses beside the data
+//! Raw IPv4 sockets hand out packets with their header; for IPv6 and UDP the kernel reports addresses beside the data
 //! (`IPV6_RECVPKTINFO`, `IP_PKTINFO`). Datagrams that came one after the other from one sender are read as one (`UDP_GRO`).
 
 use std::io;
@@ -187,7 +187,7 @@ fn read_batch(socket: &Socket, slots: &mut [BytesMut; SLOTS]) -> io::Result<Batc
         message
     });
     let (vector, len) = (messages.as_mut_ptr(), SLOTS as libc::c_uint);
-    // SAFETY: `messages` has as many elements as the call is told, and their pointers are into `names`, `slices`, `controls` and `slots`,
+    // SAFETY: `messages` has the number of elements that is passed to the call, and their pointers are into `names`, `slices`, `controls` and `slots`,
     // with their lengths, which live until it returns.
     let count = unsafe { libc::recvmmsg(socket.as_raw_fd(), vector, len, 0, core::ptr::null_mut()) };
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?.min(SLOTS);
@@ -197,7 +197,7 @@ fn read_batch(socket: &Socket, slots: &mut [BytesMut; SLOTS]) -> io::Result<Batc
         *sender = unsafe { SockAddr::new(name, message.msg_hdr.msg_namelen) }.as_socket();
     }
     for (slot, message) in slots.iter_mut().zip(&messages[..count]) {
-        // SAFETY: the kernel has written so many bytes into the slot's capacity, and bytes have no invalid values.
+        // SAFETY: the kernel has written this number of bytes into the slot's capacity, and bytes have no invalid values.
         unsafe { slot.set_len((message.msg_len as usize).min(slot.capacity())) };
     }
     let control_lens = messages.map(|message| message.msg_hdr.msg_controllen);

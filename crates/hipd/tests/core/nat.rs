@@ -12,7 +12,7 @@ use holdover_hipd::core::{Core, CoreConfig, Note, PORT};
 use holdover_hipd::files::{Peer, Peers, Serves, Via};
 use holdover_wire::{Packet, Payload, Udp};
 
-use crate::world::address;
+use crate::world::{address, next_step};
 
 const RELAY: usize = 2;
 const DELAY: Duration = Duration::from_millis(20);
@@ -152,15 +152,12 @@ impl World {
         let end = self.now + time;
         self.collect();
         for _ in 0..100_000 {
-            let arrival = self.flying.keys().next().map(|(at, _)| *at);
-            let deadline = self.hosts.iter().filter_map(Core::poll_timeout).min().map(|at| at.max(self.now));
-            let next = arrival.into_iter().chain(deadline).min().unwrap_or(end);
-            if next >= end {
+            let Some((next, is_arrival)) = next_step(&self.flying, &self.hosts, self.now, end) else {
                 self.now = end;
                 return;
-            }
+            };
             self.now = next;
-            if arrival == Some(next) {
+            if is_arrival {
                 let (_, packet) = self.flying.pop_first().unwrap();
                 self.deliver(packet);
             } else {

@@ -18,6 +18,19 @@ pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// When the next packet arrives or the next deadline of a host passes, and whether it is a packet; `None` if neither is before `end`.
+pub(crate) fn next_step(
+    flying: &BTreeMap<(Instant, u64), Packet>,
+    hosts: &[Core],
+    now: Instant,
+    end: Instant,
+) -> Option<(Instant, bool)> {
+    let arrival = flying.keys().next().map(|(at, _)| *at);
+    let deadline = hosts.iter().filter_map(Core::poll_timeout).min().map(|at| at.max(now));
+    let next = arrival.into_iter().chain(deadline).min().filter(|next| *next < end)?;
+    Some((next, arrival == Some(next)))
+}
+
 fn key(index: usize) -> KeyPair {
     KeyPair::generate(Algorithm::Ed25519, &mut PredictableRng::new(Rng::new(77 + index as u64)))
 }
@@ -166,15 +179,12 @@ impl World {
         let end = self.now + time;
         self.collect();
         for _ in 0..MAX_STEPS {
-            let arrival = self.flying.keys().next().map(|(at, _)| *at);
-            let deadline = self.hosts.iter().filter_map(Core::poll_timeout).min().map(|at| at.max(self.now));
-            let next = arrival.into_iter().chain(deadline).min().unwrap_or(end);
-            if next >= end {
+            let Some((next, is_arrival)) = next_step(&self.flying, &self.hosts, self.now, end) else {
                 self.now = end;
                 return;
-            }
+            };
             self.now = next;
-            if arrival == Some(next) {
+            if is_arrival {
                 let (_, packet) = self.flying.pop_first().unwrap();
                 self.deliver(packet);
             } else {

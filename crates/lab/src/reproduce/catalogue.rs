@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::matrix::{Facts, Matrix};
 use super::open::{self, Open};
+use super::sample::Sampling;
 use super::setting::Fitted;
 use super::survey::Survey;
 
@@ -140,24 +141,6 @@ pub struct Paper {
     /// The authors' method of measurement, and remarks on the reproduction as a whole.
     #[serde(default)]
     pub summary: String,
-}
-
-/// The default sampling of settings of open inputs.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sampling {
-    /// The number of settings.
-    pub samples: u32,
-    /// Runs of each variant at each point: fewer than for the verdicts, as there are many settings.
-    pub runs: u32,
-    /// The seed of the sample.
-    pub seed: u64,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self { samples: 32, runs: 2, seed: 1 }
-    }
 }
 
 /// A detail not stated by the paper, and the choice made for all experiments.

@@ -6,10 +6,9 @@
 
 use std::path::PathBuf;
 
-use super::catalogue::Sampling;
 use super::numbers::{self, Printed};
 use super::open::{Domain, Open};
-use super::sample::latin_hypercube;
+use super::sample::{Sampling, latin_hypercube};
 use super::script::Scripts;
 use super::setting::{Fitted, Search, Setting};
 use super::trial::Trials;

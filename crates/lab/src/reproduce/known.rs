@@ -52,11 +52,18 @@ pub(super) fn no_place(cells: &Array, variant: &str, label: &str, place: f64) ->
     no_variant(cells, variant)
         .or_else(|| (!labels.contains(label)).then(|| missing("label", label, &labels)))
         .unwrap_or_else(|| {
-            let of_variant = cells.iter().filter(|cell| super::script::is_of(cell, variant));
+            let of_variant = cells.iter().filter(|cell| is_of(cell, variant));
             let of_variant: Array = of_variant.cloned().collect();
             let values = texts(&of_variant, label).into_iter().collect::<Vec<_>>().join(", ");
             format!("\"{variant}\" has no cell with {label} = {place}; there are: {values}")
         })
+}
+
+/// Whether a cell is one of a variant.
+pub(super) fn is_of(cell: &Dynamic, variant: &str) -> bool {
+    let map = cell.read_lock::<Map>();
+    let name = map.as_ref().and_then(|map| map.get("variant")).and_then(|name| name.clone().into_string().ok());
+    name.is_some_and(|name| name == variant)
 }
 
 /// The metrics of all results, each once.

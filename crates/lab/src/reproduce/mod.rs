@@ -20,6 +20,7 @@ pub mod sample;
 pub mod script;
 pub mod setting;
 pub mod survey;
+mod survey_run;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::catalogue::{Catalogue, CatalogueError, Sampling};
+use super::catalogue::{Catalogue, CatalogueError};
 use super::fit::fit;
 use super::judge::{self, Verdict};
 use super::open::Open;
 use super::page::Reproduced;
+use super::sample::Sampling;
 use super::script::Scripts;
 use super::setting::Setting;
 use super::survey::{Over, Survey};

@@ -2,6 +2,25 @@
 //! points (maximin, Johnson, Moore, Ylvisaker 1990).
 
 use holdover_base::Rng;
+use serde::Deserialize;
+
+/// The default sampling of settings of open inputs.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sampling {
+    /// The number of settings.
+    pub samples: u32,
+    /// Runs of each variant at each point: fewer than for the verdicts, as there are many settings.
+    pub runs: u32,
+    /// The seed of the sample.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { samples: 32, runs: 2, seed: 1 }
+    }
+}
 
 /// The number of hypercubes drawn per sample.
 const CANDIDATES: usize = 64;

@@ -35,7 +35,7 @@ use std::rc::Rc;
 
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
-use super::known;
+use super::known::{self, is_of};
 use super::results::{Cell, Results, median};
 use super::tally::{Tally, Treatment, worst};
 
@@ -112,15 +112,15 @@ impl Scripts {
     /// Runs a check on the results of `scenario`.
     pub fn check(&self, script: &str, scenario: Option<&str>) -> Result<Finding, ScriptError> {
         let value = self.run(script, scenario)?;
-        let told = self.tally.borrow().to_string();
+        let treated = self.tally.borrow().to_string();
         if let Ok(holds) = value.as_bool() {
-            return Ok(Finding { holds, found: format!("{}{told}", if holds { "yes" } else { "no" }) });
+            return Ok(Finding { holds, found: format!("{}{treated}", if holds { "yes" } else { "no" }) });
         }
         let kind = || ScriptError::Kind { found: value.to_string(), expected: "a check or a truth value" };
         let map = value.read_lock::<Map>().ok_or_else(kind)?;
         let holds = map.get("holds").and_then(|holds| holds.as_bool().ok()).ok_or_else(kind)?;
         let found = map.get("found").map(ToString::to_string).unwrap_or_default();
-        Ok(Finding { holds, found: format!("{found}{told}") })
+        Ok(Finding { holds, found: format!("{found}{treated}") })
     }
 
     /// The number or text returned by a script about the results of `scenario`.
@@ -232,7 +232,7 @@ fn register_selection(engine: &mut Engine, tally: &Rc<RefCell<Tally>>) {
         }
         cells
     });
-    let told = Rc::clone(tally);
+    let treated = Rc::clone(tally);
     engine.register_fn("col", move |cells: Array, metric: &str| -> Fallible<Array> {
         let mut column = Array::new();
         for cell in &cells {
@@ -240,16 +240,16 @@ fn register_selection(engine: &mut Engine, tally: &Rc<RefCell<Tally>>) {
             let value = map.get(metric).ok_or_else(|| {
                 known::no_metric(&cells, metric).unwrap_or_else(|| format!("some cells have no \"{metric}\""))
             })?;
-            note(&mut told.borrow_mut(), &map, Treatment::LeftOut);
+            note(&mut treated.borrow_mut(), &map, Treatment::LeftOut);
             if !value.is_unit() {
                 column.push(value.clone());
             }
         }
         Ok(column)
     });
-    let told = Rc::clone(tally);
+    let treated = Rc::clone(tally);
     engine.register_fn("pairs", move |cells: Array, a: &str, b: &str, metric: &str| {
-        pairs(&cells, (a, b), metric, &mut told.borrow_mut())
+        pairs(&cells, (a, b), metric, &mut treated.borrow_mut())
     });
 }
 
@@ -259,7 +259,7 @@ fn note(tally: &mut Tally, cell: &Map, treatment: Treatment) {
 }
 
 /// The median of a metric over the runs of a cell. Incomplete runs count as the worst value, if the metric has one and the script does not
-/// ask for survivors.
+/// request survivors.
 fn with_aborted(cell: &Dynamic, metric: &str, tally: &mut Tally) -> Option<f64> {
     let map = cell.read_lock::<Map>()?;
     let worst = worst(metric).filter(|_| !map.contains_key(SURVIVORS));
@@ -320,12 +320,6 @@ fn register_statistics(engine: &mut Engine) {
     statistic("sum", |list| Some(list.iter().sum()));
     statistic("mean", |list| (!list.is_empty()).then(|| list.iter().sum::<f64>() / list.len() as f64));
     statistic("median", median);
-}
-
-pub(super) fn is_of(cell: &Dynamic, variant: &str) -> bool {
-    let map = cell.read_lock::<Map>();
-    let name = map.as_ref().and_then(|map| map.get("variant")).and_then(|name| name.clone().into_string().ok());
-    name.is_some_and(|name| name == variant)
 }
 
 fn field(cell: &Dynamic, name: &str) -> Option<f64> {

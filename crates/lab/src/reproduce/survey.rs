@@ -1,20 +1,14 @@
 //! Verdicts on a paper's claims over settings of its open inputs: each claim holds at all of them, at some, or at none.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use holdover_base::Rng;
 use holdover_scenario::{ErrorKind, Location, ScenarioError};
 use serde::{Deserialize, Serialize};
 
-use super::catalogue::Sampling;
-use super::judge::{self, Verdict};
 use super::open::{Domain, File, Open, error, words};
-use super::sample::{latin_hypercube, shuffled};
-use super::script::Scripts;
+use super::sample::shuffled;
 use super::setting::Setting;
-use super::trial::Trials;
-use super::work::{Running, Work, WorkError};
 
 /// The verdicts on a paper's claims at a sample of settings: the file `open.toml` in a paper's directory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -81,43 +75,6 @@ pub struct Split {
 }
 
 impl Survey {
-    /// Judges the claims of `work`'s experiments over a sample of settings; `None` if interrupted. Results in
-    /// `directory` are reused. If the inputs have no more combinations of values than the sample has settings, each is run once.
-    ///
-    /// # Errors
-    ///
-    /// If a setting makes a scenario invalid, or results cannot be stored.
-    pub fn make(
-        work: &Work,
-        directory: PathBuf,
-        sampling: Sampling,
-        running: &Running<'_>,
-        command: String,
-    ) -> Result<Option<Self>, WorkError> {
-        let inputs = &work.catalogue.inputs;
-        let settings = settings(inputs, sampling);
-        let names = work.scenario_names();
-        let mut trials = Trials::new(work, directory, sampling.runs, running);
-        let mut verdicts: BTreeMap<String, String> = BTreeMap::new();
-        for (index, setting) in settings.iter().enumerate() {
-            let title = format!("setting {} of {}", index + 1, settings.len());
-            let Some(results) = trials.at(setting, &names, &title)? else { return Ok(None) };
-            let scripts = Scripts::new(&results);
-            for claim in judge::claims(&work.catalogue, &work.ids(), &scripts) {
-                let letter = match claim.verdict {
-                    Verdict::Holds => '+',
-                    Verdict::Fails => '-',
-                    Verdict::Broken => '?',
-                    Verdict::NotCheckable => continue,
-                };
-                verdicts.entry(claim.id).or_default().push(letter);
-            }
-        }
-        let Sampling { runs, seed, .. } = sampling;
-        let samples = u32::try_from(settings.len()).unwrap_or(u32::MAX);
-        Ok(Some(Self { command, samples, runs, seed, inputs: described(inputs), settings, verdicts }))
-    }
-
     /// Reads `open.toml`; `None` if its inputs differ from those of the paper's file.
     pub(super) fn read(file: File<'_>, inputs: &[Open]) -> Result<Option<Self>, ScenarioError> {
         let survey: Self = toml::from_str(file.text).map_err(|wrong| {
@@ -159,17 +116,8 @@ impl Survey {
     }
 }
 
-/// The settings of a sample: every combination of values if there are no more than `samples`, else a Latin hypercube.
-fn settings(inputs: &[Open], sampling: Sampling) -> Vec<Setting> {
-    let samples = sampling.samples as usize;
-    combinations(inputs, samples).unwrap_or_else(|| {
-        let places = latin_hypercube(inputs.len(), samples, sampling.seed);
-        places.iter().map(|places| Setting::at(inputs, places)).collect()
-    })
-}
-
 /// Every combination of the inputs' values; `None` if one has a range, or there are more than `most`.
-fn combinations(inputs: &[Open], most: usize) -> Option<Vec<Setting>> {
+pub(super) fn combinations(inputs: &[Open], most: usize) -> Option<Vec<Setting>> {
     let mut all = vec![Vec::new()];
     for input in inputs {
         let Domain::Alternatives(list) = &input.domain else { return None };
@@ -186,7 +134,7 @@ fn combinations(inputs: &[Open], most: usize) -> Option<Vec<Setting>> {
 }
 
 /// Each input's values in words, and its fields: a survey of other values is invalid.
-fn described(inputs: &[Open]) -> BTreeMap<String, String> {
+pub(super) fn described(inputs: &[Open]) -> BTreeMap<String, String> {
     let paths = |input: &Open| input.paths.iter().map(|path| path.text.clone()).collect::<Vec<_>>().join(", ");
     inputs.iter().map(|input| (input.name.clone(), format!("{}: {}", paths(input), input.in_words()))).collect()
 }

@@ -174,7 +174,7 @@ fn apart_by_chance(all: usize, a: usize, b: usize) -> f64 {
     (0..b).map(|drawn| all.saturating_sub(a + drawn) as f64 / (all - drawn) as f64).product()
 }
 
-/// The size of the largest set of claims of which no two exclude each other; `None` for more claims than bits in a set.
+/// The size of the largest set of claims without two that exclude each other; `None` for more claims than bits in a set.
 fn compatible(somewhere: &[Column<'_>], exclude: impl Fn(Column<'_>, Column<'_>) -> bool) -> Option<usize> {
     let bit = |index: usize| 1_u128 << index;
     if somewhere.len() > u128::BITS as usize {
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!((found.compatible, found.compatible_beyond_chance), (Some(31), Some(31)));
     }
 
-    /// A pair that holds where the claims are judged is none, though no setting of the survey has both.
+    /// A pair that holds where the claims are judged is not listed, although no setting of the survey has both.
     #[test]
     fn the_setting_of_the_page_counts() {
         let found = compared(&[("a", "+-", Verdict::Holds), ("b", "-+", Verdict::Holds)]).expect("a survey");

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::catalogue::CatalogueError;
 use super::results::Results;
 use super::setting::{Setting, fingerprint};
 use super::work::{Running, Work, WorkError};
 use crate::sweep::engine::{self, Outcome};
-use crate::sweep::{Ledger, Plan, Progress, SweepDir};
-use holdover_scenario::Override;
+use crate::sweep::{Ledger, Progress, SweepDir};
 
 /// Runs of a paper's scenarios at many settings, stored in a directory so that they can be continued.
 pub struct Trials<'a> {
@@ -72,22 +70,4 @@ impl<'a> Trials<'a> {
             Outcome::Interrupted(_) => None,
         })
     }
-}
-
-/// The plan of a scenario with fields changed; `runs`, if given, replaces the scenario's number of runs per variant and point.
-pub(super) fn changed(
-    work: &Work,
-    name: &str,
-    mut overrides: Vec<Override>,
-    runs: Option<u32>,
-) -> Result<Plan, WorkError> {
-    let scenario = work.catalogue.scenario(name)?;
-    if let (Some(runs), Some(sweep)) = (runs, scenario.sweep()) {
-        // A bound on the error of a mean requires two runs.
-        let runs = if sweep.replicate().relative_error.is_some() { runs.max(2) } else { runs };
-        overrides.extend(["min", "max"].map(|end| Override::new(format!("sweep.replicate.{end}"), i64::from(runs))));
-    }
-    let scenario =
-        if overrides.is_empty() { scenario } else { scenario.with(&overrides).map_err(CatalogueError::Scenario)? };
-    super::work::plan(scenario)
 }

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use holdover_scenario::{Diagnostic, ErrorKind, Location, Scenario, ScenarioError, Subject};
+use holdover_scenario::{Diagnostic, ErrorKind, Location, Override, Scenario, ScenarioError, Subject};
 
 use super::catalogue::{Catalogue, CatalogueError, Experiment, PAPER};
 use super::figures::{self, Drawn};
+use super::numbers;
 use super::results::Results;
 use super::setting::Setting;
-use super::{numbers, trial};
-use crate::sweep::engine::{self, Outcome, SweepError};
+use crate::sweep::engine::{self, Outcome};
 use crate::sweep::{
-    DirectoryError, Findings, FindingsError, JournalError, Ledger, Plan, PlanError, Progress, SweepDir,
+    DirectoryError, Findings, FindingsError, JournalError, Ledger, Plan, PlanError, Progress, SweepDir, SweepError,
 };
 
 /// Errors of running a paper.
@@ -134,7 +134,7 @@ impl Work {
     /// The plan of a scenario at a setting; `runs`, if given, replaces the scenario's number of runs per variant and
     /// point.
     pub(super) fn plan_at(&self, name: &str, setting: &Setting, runs: Option<u32>) -> Result<Plan, WorkError> {
-        trial::changed(self, name, setting.overrides(&self.catalogue.inputs, name), runs)
+        changed(self, name, setting.overrides(&self.catalogue.inputs, name), runs)
     }
 
     /// The scenarios needed by the experiments and their claims.
@@ -226,8 +226,21 @@ fn unreadable(name: &str, error: &CatalogueError) -> ScenarioError {
     ScenarioError::from(Diagnostic::new(ErrorKind::Unreadable, error.to_string(), location))
 }
 
+/// The plan of a scenario with fields changed; `runs`, if given, replaces the scenario's number of runs per variant and point.
+fn changed(work: &Work, name: &str, mut overrides: Vec<Override>, runs: Option<u32>) -> Result<Plan, WorkError> {
+    let scenario = work.catalogue.scenario(name)?;
+    if let (Some(runs), Some(sweep)) = (runs, scenario.sweep()) {
+        // A bound on the error of a mean requires two runs.
+        let runs = if sweep.replicate().relative_error.is_some() { runs.max(2) } else { runs };
+        overrides.extend(["min", "max"].map(|end| Override::new(format!("sweep.replicate.{end}"), i64::from(runs))));
+    }
+    let scenario =
+        if overrides.is_empty() { scenario } else { scenario.with(&overrides).map_err(CatalogueError::Scenario)? };
+    plan(scenario)
+}
+
 /// The plan of a scenario, with the metrics of each flow and link if there are only a few.
-pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
+fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
     /// Scenarios with more flows are judged by sums and means.
     const FEW: usize = 8;
     let mut each: [(Subject, Vec<String>); 2] = [(Subject::Flows, Vec::new()), (Subject::Links, Vec::new())];

@@ -2,33 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use holdover_report::{Record, RecordError, RecorderOptions, ResultsDir, VariantSummary};
-use holdover_sim::{WorldConfig, WorldError};
+use holdover_report::{Record, RecorderOptions, ResultsDir, VariantSummary};
+use holdover_sim::WorldConfig;
 
-use super::kernels::{self, KernelError, Kernels};
+use super::error::RunError;
+use super::kernels::{self, Kernels};
 use super::simulate::{self, Equip, simulate};
-
-/// Errors of a run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// A world cannot be built.
-    #[error("variant {variant}: {error}")]
-    World {
-        /// The variant.
-        variant: String,
-        /// The cause.
-        error: WorldError,
-    },
-    /// A file could not be written.
-    #[error("{0}")]
-    Record(#[from] RecordError),
-    /// Kernels cannot be used, or a run on them failed.
-    #[error("{0}")]
-    Kernel(#[from] KernelError),
-    /// The run was interrupted.
-    #[error("interrupted; nothing was kept")]
-    Interrupted,
-}
 
 /// The runs to make.
 pub struct Runs<'a> {

@@ -10,10 +10,10 @@ use holdover_report::{
     VariantSummary,
 };
 use holdover_sim::{NodeId, WorldConfig};
-use holdover_testbed::world::{Lateness, RealError, RealOptions, RealOutcome, RealWorld};
-use holdover_testbed::{Congestion, Privilege, PrivilegeError};
+use holdover_testbed::world::{Lateness, RealOptions, RealOutcome, RealWorld};
+use holdover_testbed::{Congestion, Privilege};
 
-use super::all::RunError;
+use super::error::{KernelError, RunError};
 use super::parallel::in_parallel;
 use super::simulate::{WHOLE, bytes_to_come, part_done};
 
@@ -26,28 +26,6 @@ pub struct KernelOptions {
     pub congestion: Option<Congestion>,
     /// Hosts that stay simulated: their peers' kernels then talk to Holdover's own TCP.
     pub simulated: Vec<String>,
-}
-
-/// Errors of runs on kernels.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// A host to be simulated is not in the scenario.
-    #[error("the scenario has no host \"{0}\" to leave to the simulator")]
-    NoSuchHost(String),
-    /// No variant can run on kernels.
-    #[error("no variant can be run on a kernel\n{0}")]
-    NoVariant(String),
-    /// The process lacks the required privilege.
-    #[error("kernels cannot be used: {0}")]
-    Privilege(#[from] PrivilegeError),
-    /// A run failed.
-    #[error("variant {variant} on the kernel: {}", with_causes(error.as_ref()))]
-    Run {
-        /// The variant.
-        variant: String,
-        /// The cause.
-        error: Box<RealError>,
-    },
 }
 
 /// The variants that run on kernels, and the options.

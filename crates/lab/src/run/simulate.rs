@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_report::{Record, RecorderOptions, ResultsDir};
 use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig};
 
-use super::all::RunError;
+use super::error::RunError;
 use super::parallel::in_parallel;
 
 /// The runs, and the directory of their records.

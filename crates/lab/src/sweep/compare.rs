@@ -3,8 +3,7 @@
 use holdover_base::Rng;
 use holdover_scenario::statistics::{Difference, Mean, Method, QuantileEstimate, Verdict};
 
-use super::findings::mean_of;
-use super::plan::{Finished, Plan};
+use super::plan::{Finished, Plan, mean_of};
 
 /// A comparison of a variant with the baseline at a point.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 //! points.csv       the same, one row for each variant at each point
 //! tests.csv        comparisons with the baseline, one row for each
 //! runs.csv         one row for each flow of each run; each of the three tables also as Parquet: runs.parquet is a directory, and its parts
-//!                  are there while the sweep goes on
+//!                  exist while the sweep runs
 //! scenario.toml    the scenario as swept, including changes by the command line
 //! manifest.json    version, seed, command line, when and how long: the only file that differs when a sweep is repeated
 //! journal.jsonl    one line for each run in the order in which they ended, so that an interrupted sweep can be continued
@@ -17,12 +17,14 @@ use std::path::{Path, PathBuf};
 use holdover_report::{Manifest, PartFile, RecordError, ResultsDir, ResultsError};
 use serde_json::value::RawValue;
 
+use super::columns::AxisColumns;
 use super::findings::{Findings, FindingsError, PointFindings};
 use super::journal::Header;
 use super::plan::Plan;
 use super::summary::{Lazily, PointSummary, Summary};
-use super::table::{TableError, TableWriter, Value};
-use super::tables::{self, AxisColumns};
+use super::table::{TableError, Value};
+use super::table_writer::TableWriter;
+use super::tables;
 use crate::run::write_scenario;
 
 /// The table rows and summary of a point.

@@ -9,11 +9,13 @@ use std::sync::atomic::AtomicBool;
 use holdover_scenario::Scenario;
 
 use super::directory::SweepDir;
-use super::engine::{SweepError, make};
+use super::error::SweepError;
+use super::finished_runs::{FinishedRuns, unit_of};
 use super::journal::Row;
-use super::ledger::{FinishedRuns, Ledger, unit_of};
+use super::ledger::Ledger;
 use super::plan::{Plan, PlanError};
 use super::schedule::{Progress, Unit};
+use super::single::make;
 use crate::journal::Line;
 
 /// Hands out runs and stores their rows.

@@ -5,44 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time;
 
-use holdover_base::Duration;
-use holdover_report::FlowMetrics;
-use holdover_scenario::{Scenario, ScenarioError};
-use holdover_sim::{Ending, World, WorldError};
+use holdover_scenario::Scenario;
 
+use super::error::SweepError;
 use super::family::{self, Scenarios};
-use super::journal::{LinkTraffic, RouterState, Row};
-use super::ledger::{FinishedRuns, Ledger};
+use super::finished_runs::FinishedRuns;
+use super::journal::Row;
+use super::ledger::Ledger;
 use super::plan::{Cell, Plan};
 use super::runs_table::RunsTable;
 use super::schedule::{Progress, Unit};
-use super::table::TableError;
-use crate::journal::{JournalError, Line};
-
-/// The ending of a run in which every flow completed, as in the journal.
-pub(super) const ALL_DONE: &str = "all-done";
-
-/// Errors that end a sweep.
-#[derive(Debug, thiserror::Error)]
-pub enum SweepError {
-    /// A finished run could not be stored.
-    #[error("{0}")]
-    Journal(#[from] JournalError),
-    /// The table of runs could not be written.
-    #[error("{0}")]
-    Table(#[from] TableError),
-    /// A scenario could not be built although it was checked before the first run.
-    #[error("{0}")]
-    Scenario(#[from] ScenarioError),
-    /// A world could not be built although it was checked before the first run.
-    #[error("{0}")]
-    World(#[from] WorldError),
-    /// The row of a worker does not match the requested run.
-    #[error(
-        "a worker's answer is not the run that it was asked for: {0}; all workers need the version of Holdover that the sweep was begun with"
-    )]
-    Answer(String),
-}
+use super::single::make;
+use crate::journal::Line;
 
 /// The end of a sweep.
 #[derive(Debug)]
@@ -97,46 +71,7 @@ pub fn run(
     }
 }
 
-/// Makes one run; `None` if it becomes unwanted meanwhile. `at` caches the point of the caller's last run and its scenario, because a
-/// scenario is parsed again for each point.
-///
-/// # Errors
-///
-/// Only errors that [`Plan::new`] reports already.
-pub fn make(
-    plan: &Plan,
-    unit: Unit,
-    at: &mut Option<(usize, Scenario)>,
-    unwanted: impl Fn() -> bool,
-) -> Result<Option<Row>, SweepError> {
-    let cell = plan.cell(unit.cell);
-    let scenario = match at.take() {
-        Some((point, scenario)) if point == cell.point => scenario,
-        _ => plan.scenario.at(&plan.point(cell.point))?,
-    };
-    let world = plan.world(&scenario, cell.variant, unit.run)?;
-    *at = Some((cell.point, scenario));
-    let mut world = World::new(world)?;
-    Ok(run_to_end(&mut world, unwanted).map(|ending| row_of(plan, unit, &world, ending)))
-}
-
-/// The row of a run that has ended.
-pub(super) fn row_of(plan: &Plan, unit: Unit, world: &World, ending: Ending) -> Row {
-    let cell = plan.cell(unit.cell);
-    Row {
-        point: cell.point,
-        variant: plan.variants[cell.variant].clone(),
-        run: unit.run,
-        seed: world.config().seed,
-        ending: name(ending).to_owned(),
-        ended_at_s: world.now().as_secs_f64(),
-        flows: FlowMetrics::of_world(world),
-        links: LinkTraffic::of_world(world),
-        routers: RouterState::of_world(world),
-    }
-}
-
-/// What a worker has parsed last: the scenario of a point, or those of a family.
+/// The scenarios that a worker has parsed last: that of a point, or those of a family.
 #[derive(Default)]
 struct At {
     point: Option<(usize, Scenario)>,
@@ -230,7 +165,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Claims a run and those of its family that nobody has claimed or made yet; none if somebody has claimed it.
+    /// Claims a run and those of its family that were neither claimed nor made yet; none if the run was claimed.
     fn claim(&self, unit: Unit, most: usize) -> Vec<Unit> {
         let cell = self.plan.cell(unit.cell);
         let points = family::points_like(self.plan, cell.point, most);
@@ -292,30 +227,5 @@ impl Drop for FailAtPanic<'_> {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Relaxed);
         }
-    }
-}
-
-/// Runs a world to its end, unless it becomes unwanted meanwhile.
-pub(super) fn run_to_end(world: &mut World, unwanted: impl Fn() -> bool) -> Option<Ending> {
-    const STEP: Duration = Duration::from_secs(1);
-    let limit = world.config().time_limit;
-    let mut until = world.now();
-    loop {
-        until = if limit.saturating_since(until) > STEP { until + STEP } else { limit };
-        // The time limit itself may have events, so the last step runs to the end.
-        let ending = world.advance_to(until).or_else(|| (until >= limit).then_some(Ending::TimeLimit));
-        match ending {
-            Some(ending) => return Some(ending),
-            None if unwanted() => return None,
-            None => {}
-        }
-    }
-}
-
-const fn name(ending: Ending) -> &'static str {
-    match ending {
-        Ending::AllDone => ALL_DONE,
-        Ending::TimeLimit => "time-limit",
-        Ending::Idle => "idle",
     }
 }

@@ -8,10 +8,11 @@ use holdover_base::{Duration, Instant};
 use holdover_scenario::Scenario;
 use holdover_sim::{Ending, World, WorldConfig};
 
-use super::engine::{SweepError, row_of, run_to_end};
+use super::error::SweepError;
 use super::journal::Row;
 use super::plan::{Cell, Plan, is_of_outages};
 use super::schedule::Unit;
+use super::single::{row_of, run_to_end};
 
 /// The most runs of a family: the cells of all of them are incomplete together.
 const MOST_MEMBERS: usize = 256;
@@ -119,7 +120,7 @@ struct Growing<'a> {
     keep: &'a mut dyn FnMut(Unit, &Row) -> Result<(), SweepError>,
     /// Copies of worlds that are still to be continued.
     branches: Vec<Branch>,
-    /// Runs that part from the others before a world can be copied: they begin anew, together.
+    /// Runs that differ from the others before a world can be copied: they start from the beginning, together.
     early: Vec<Member>,
     copies: usize,
 }
@@ -183,7 +184,7 @@ impl Growing<'_> {
 /// if all flows end before. A world that cannot be copied stays where it is.
 fn advance_before(mut world: World, until: Instant) -> (World, Option<Ending>) {
     loop {
-        // What links plan ahead may grow by a quarter of what is left.
+        // The time that links plan ahead may grow by a quarter of the rest.
         let step = until.saturating_since(world.depends_on_outages_to()) / 4 * 3;
         if step < CLOSEST {
             return (world, None);

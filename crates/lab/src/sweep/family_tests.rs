@@ -154,7 +154,7 @@ fn copies_of_families(plan: &Plan) -> usize {
 
 /// As the journal has it.
 fn made_alone(plan: &Plan, unit: Unit) -> journal::Row {
-    let row = engine::make(plan, unit, &mut None, || false).expect("a world that was checked");
+    let row = single::make(plan, unit, &mut None, || false).expect("a world that was checked");
     let line = serde_json::to_string(&row).expect("plain values");
     serde_json::from_str(&line).expect("a row")
 }

@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use holdover_scenario::Point;
 use holdover_scenario::statistics::{Mean, QuantileEstimate, holm};
 
+use super::columns::QUANTILES;
 use super::compare::{Comparison, bootstrap_stream, comparisons};
-use super::ledger::FinishedRuns;
-use super::plan::{Cell, Finished, Plan};
+use super::finished_runs::FinishedRuns;
+use super::plan::{Cell, Finished, Plan, mean_of};
 use crate::journal::JournalError;
 use crate::run::in_order;
-
-/// The quantiles in the table of points, with their names.
-pub(super) const QUANTILES: [(&str, f64); 2] = [("median", 0.5), ("p95", 0.95)];
 
 /// The [quantiles](QUANTILES) of a quantity over the runs of a cell.
 pub(super) type Quantiles = [Option<QuantileEstimate>; QUANTILES.len()];
@@ -170,11 +168,6 @@ fn runs_at(
     }
     let of = |variant| runs.of(plan, plan.index(Cell { point, variant }));
     (0..plan.variants.len()).map(|variant| Ok(of(variant)?)).collect()
-}
-
-/// The mean of a quantity over the runs that it applies to.
-pub(super) fn mean_of(runs: &[Finished], quantity: usize) -> Mean {
-    runs.iter().filter_map(|run| run.values[quantity]).collect()
 }
 
 fn quantiles(plan: &Plan, cell: usize, runs: &[Finished], quantity: usize) -> Quantiles {

@@ -78,7 +78,7 @@ pub struct Row {
     pub flows: Vec<FlowMetrics>,
     /// The traffic of each link.
     pub links: Vec<LinkTraffic>,
-    /// What each router with mechanisms has stored.
+    /// The stored state of each router with mechanisms.
     pub routers: Vec<RouterState>,
 }
 

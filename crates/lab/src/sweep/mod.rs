@@ -9,14 +9,17 @@
 //! decided on its first `n` runs by number, independent of the threads and of the order of completion; runs beyond the last counted one are
 //! discarded.
 
+pub mod columns;
 pub mod compare;
 mod directory;
 pub mod driver;
 pub mod engine;
+mod error;
 mod family;
 #[cfg(test)]
 mod family_tests;
 mod findings;
+mod finished_runs;
 mod journal;
 mod ledger;
 mod measure;
@@ -24,16 +27,20 @@ mod parquet;
 mod plan;
 mod runs_table;
 mod schedule;
+mod single;
 pub mod summary;
 pub mod table;
+mod table_writer;
 pub mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use crate::journal::JournalError;
 pub use directory::{DirectoryError, SweepDir};
+pub use error::SweepError;
 pub use findings::{CellFindings, Findings, FindingsError, PointFindings};
-pub use ledger::{FinishedRuns, Ledger};
+pub use finished_runs::FinishedRuns;
+pub use ledger::Ledger;
 pub use measure::unit_suffix;
 pub use plan::{Finished, Plan, PlanError};
 pub use schedule::{Progress, Unit};

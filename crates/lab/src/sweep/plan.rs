@@ -8,6 +8,7 @@ use holdover_scenario::statistics::Mean;
 use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Subject, Sweep, Variant};
 use holdover_sim::{Amount, RequestResponse, Traffic, World, WorldConfig, WorldError};
 
+use super::columns::label_in_the_way;
 use super::journal::{Header, Row};
 use super::measure::Quantity;
 use crate::run::in_order;
@@ -135,7 +136,7 @@ impl Plan {
             return Err(PlanError::NothingToSweep { name: name() });
         };
         let quantities = quantities(&sweep);
-        if let Some(label) = super::tables::label_in_the_way(&sweep, &quantities) {
+        if let Some(label) = label_in_the_way(&sweep, &quantities) {
             return Err(PlanError::Label { name: name(), label });
         }
         let replicate = sweep.replicate();
@@ -181,7 +182,7 @@ impl Plan {
         there.variants().iter().map(of_variant).collect()
     }
 
-    /// Whether it has runs that differ in outages only, all of which are needed.
+    /// Whether it has runs that differ in outages only, and needs all of them.
     pub(super) fn has_families(&self) -> bool {
         self.stop.min == self.stop.max && self.sweep.axes().iter().any(|axis| is_of_outages(&axis.path))
     }
@@ -334,6 +335,11 @@ impl Stop {
         };
         expected.clamp(runs.saturating_add(1).min(self.max), self.max)
     }
+}
+
+/// The mean of a quantity over the runs that it applies to.
+pub(super) fn mean_of(runs: &[Finished], quantity: usize) -> Mean {
+    runs.iter().filter_map(|run| run.values[quantity]).collect()
 }
 
 /// The relative error of a mean; `None` if unknown. With randomness, equal values do not predict further ones: a rare event may not have

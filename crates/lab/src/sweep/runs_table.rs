@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use holdover_report::PartFile;
 
-use super::engine::SweepError;
+use super::columns::{AxisColumns, runs_columns};
+use super::error::SweepError;
 use super::journal::Row;
 use super::parquet;
 use super::plan::Plan;
 use super::table::{Columns, TableError, Value, csv_writer, write_csv_row};
-use super::tables::{AxisColumns, rows_of_run, runs_columns};
+use super::tables::rows_of_run;
 use crate::journal::JournalError;
 
 /// The table of runs so far.

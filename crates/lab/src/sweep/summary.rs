@@ -8,8 +8,9 @@ use holdover_scenario::statistics::{CONFIDENCE, QuantileEstimate};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::columns::QUANTILES;
 use super::compare::Comparison;
-use super::findings::{CellFindings, Findings, PointFindings, QUANTILES};
+use super::findings::{CellFindings, Findings, PointFindings};
 use super::measure::Quantity;
 use super::plan::Plan;
 

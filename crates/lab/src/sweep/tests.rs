@@ -145,7 +145,7 @@ fn links_and_routers_are_measured() {
     let names: Vec<String> = plan.quantity_names().collect();
     let rows: Vec<_> = (0..2)
         .map(|cell| {
-            engine::make(&plan, schedule::Unit { cell, run: 0 }, &mut None, || false).expect("a world").expect("a run")
+            single::make(&plan, schedule::Unit { cell, run: 0 }, &mut None, || false).expect("a world").expect("a run")
         })
         .collect();
     let value = |row: usize, name: &str| {

@@ -157,7 +157,7 @@ impl MobileNode {
         if let Some(registration) = self.registration.as_mut().filter(|registration| registration.agent == agent)
             && registration.renew_at.take().is_some()
         {
-            // Nobody receives the reply there: the next advertisement of that agent is answered.
+            // No node receives the reply there: the next advertisement of that agent is answered.
             self.unsure = true;
         }
     }

@@ -53,7 +53,7 @@ const REPEAT_AT_LATEST: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(20);
 
 impl Registrant {
-    /// Without reports. `first_counter` is random, so that answers to an earlier process can be told apart.
+    /// Without reports. `first_counter` is random, so that answers to an earlier process can be distinguished.
     pub fn new(key: Key, first_counter: u64) -> Self {
         let counter = first_counter >> 2;
         Self { key, nonce: [0; NONCE], counter, reports: BTreeMap::new(), counters: RegistrantCounters::default() }

@@ -75,7 +75,7 @@ impl Registrar {
         self.counters
     }
 
-    /// Handles a datagram. `nonce` is random; `may` tells whether the key of this number may report about an address.
+    /// Handles a datagram. `nonce` is random; `may` returns whether the key of this number may report about an address.
     /// Returns the answer, and the report.
     pub fn handle_datagram(
         &mut self,

@@ -87,7 +87,7 @@ impl Attempt {
         self.first_at.is_some()
     }
 
-    /// Notes an attempt, as one of so many connections.
+    /// Notes an attempt, beside attempts on `others` connections.
     pub(super) fn note_try(&mut self, now: Instant, path: Path, others: usize, flow: &Flow) {
         self.first_at.get_or_insert(now);
         (self.last_at, self.tries) = (now, self.tries + 1);

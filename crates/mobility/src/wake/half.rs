@@ -361,8 +361,8 @@ impl Half {
         release::acks(&config.release, flow, at.connection, at.direction, (lost_after, self.step_from), extent, echo)
     }
 
-    /// The release to a far sender of which nothing has come since `silent_since`, as a probe of a path that may be down: it changes no
-    /// state, and leaves a byte to show. Empty if the sender has had everything, or was not transferring.
+    /// The release to a far sender that has been silent since `silent_since`, as a probe of a path that may be down: it changes no
+    /// state, and leaves one byte to acknowledge later. Empty if the sender has had everything, or was not transferring.
     pub(super) fn release_as_probe(
         mut self,
         config: &WakeConfig,
@@ -382,7 +382,7 @@ impl Half {
         self.release(config, at, connection, (silent_since, now), Extent::AllButOneByte)
     }
 
-    /// Tells a sender that may have backed off that the path was down.
+    /// Reports to a sender that may have backed off that the path was down.
     fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, flow: &FlowHalf) -> Outcome {
         let Times { now, crowd, .. } = times;
         // The far sender's outstanding data cannot be seen from here.

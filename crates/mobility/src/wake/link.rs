@@ -183,8 +183,8 @@ impl WakeControl {
         let warning = ack_stall::before_cut(config, now, lead);
         // A repeated warning does not restart the stall, so that ACKs are not stalled for ever. An earlier predicted
         // cut replaces it.
-        let is_news = self.link.stall.is_none_or(|stall| ack_stall::is_replaced(&stall, &warning, now));
-        if is_news && self.link.down_at.is_none() && self.link.no_stall_before <= now {
+        let replaces = self.link.stall.is_none_or(|stall| ack_stall::is_replaced(&stall, &warning, now));
+        if replaces && self.link.down_at.is_none() && self.link.no_stall_before <= now {
             self.link.stall = Some(warning);
         }
     }

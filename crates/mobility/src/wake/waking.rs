@@ -34,7 +34,7 @@ pub(super) struct Waking {
     path: Path,
     /// Connections whose turn has not come: by their standing, then the most recently active first.
     queue: VecDeque<Connection>,
-    /// Those with an attempt that have not resumed, nor exceeded the time for an answer.
+    /// Those with an attempt that have neither resumed nor exceeded the time for an answer.
     in_flight: BTreeSet<Connection>,
     /// The limit of those in flight.
     window: usize,
@@ -107,7 +107,7 @@ impl Waking {
         self.answer = (self.answer * 7 / 8).max(answer.unwrap_or_default()).max(QUEUED);
     }
 
-    /// How long a first attempt may go unanswered while others wait: a loss must be told from queueing.
+    /// How long a first attempt may go unanswered while others wait: a loss must be distinguished from queueing.
     fn patience(&self) -> Duration {
         (self.answer * 2).min(MOST_PATIENCE)
     }

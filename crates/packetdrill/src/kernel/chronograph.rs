@@ -4,7 +4,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Connection, State};
 
-/// What a sender spends its time with.
+/// What limits a sender at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Activity {
     Idle,
@@ -30,7 +30,7 @@ impl Activity {
     }
 }
 
-/// The times of one connection. Its state changes only when the machine acts, so that it is looked at then.
+/// The times of one connection. Its state changes only when the machine acts, so that it is checked then.
 #[derive(Clone, Debug)]
 pub(crate) struct Chronograph {
     activity: Activity,

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use holdover_tcp::{Config, FastOpenConfig};
 
 use super::Kernel;
-use super::call::{Attempt, Progress};
-use super::options::SocketOptions;
+use super::attempt::{Attempt, Progress};
 use super::send::zeros;
 use super::socket::Role;
+use super::socket_options::SocketOptions;
 use crate::settings::Settings;
 
 /// The length of a key in bytes.
@@ -32,7 +32,7 @@ impl Settings {
 
 impl Kernel {
     /// Applies settings that take effect immediately, independent of sockets.
-    pub(crate) fn heed_settings(&mut self) {
+    pub(crate) fn apply_settings(&mut self) {
         if let Some(key) = self.settings.fast_open_key {
             self.endpoint.set_fast_open_key(key);
         }

@@ -2,6 +2,7 @@
 //!
 //! Only [`Kernel::advance`] advances time. Outgoing packets are queued with the time at which they were sent.
 
+mod attempt;
 mod call;
 mod chronograph;
 mod fast_open;
@@ -9,6 +10,7 @@ mod options;
 mod receive;
 mod send;
 mod socket;
+mod socket_options;
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +22,7 @@ use holdover_wire::{IcmpError, Packet, Unreachable};
 
 use crate::report::IpVersion;
 use crate::settings::Settings;
-pub(crate) use call::{Attempt, Progress, Returned};
+pub(crate) use attempt::{Attempt, Progress, Returned};
 use chronograph::Chronograph;
 pub(crate) use send::is_fast_open;
 use socket::{Role, Socket};
@@ -86,7 +88,7 @@ impl Kernel {
             chronographs: BTreeMap::new(),
             steps: 0,
         };
-        kernel.heed_settings();
+        kernel.apply_settings();
         kernel
     }
 
@@ -189,7 +191,7 @@ impl Kernel {
                 quiet = false;
                 let mut packet = outgoing.packet;
                 if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
-                    // The two lowest bits belong to ECN, whatever IP_TOS is.
+                    // The two lowest bits belong to ECN, for any IP_TOS.
                     packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
                     packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
                 }

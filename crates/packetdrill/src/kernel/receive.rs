@@ -3,7 +3,8 @@
 use holdover_tcp::State;
 
 use super::Kernel;
-use super::call::{Attempt, Progress, Returned, iovec_bytes};
+use super::attempt::{Attempt, Progress, Returned};
+use super::call::iovec_bytes;
 use super::socket::{Role, is_at_end};
 use crate::ast::Expr;
 use crate::constants::integer;

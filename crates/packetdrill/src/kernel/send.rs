@@ -4,7 +4,8 @@ use bytes::Bytes;
 use holdover_tcp::{Connection, ConnectionId, State};
 
 use super::Kernel;
-use super::call::{Attempt, Progress, iovec_bytes};
+use super::attempt::{Attempt, Progress};
+use super::call::iovec_bytes;
 use super::socket::{Role, Socket};
 use crate::ast::{Call, Expr};
 use crate::constants::integer;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use holdover_tcp::{Connection, ConnectionError, ConnectionId, State};
 
-use super::options::SocketOptions;
+use super::socket_options::SocketOptions;
 
 #[derive(Clone, Debug)]
 pub(super) struct Socket {

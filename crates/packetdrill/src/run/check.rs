@@ -5,7 +5,7 @@ use core::fmt::Write;
 use holdover_wire::{Flags, Segment, Timestamps};
 
 use super::flow::Flow;
-use super::outbound::Sent;
+use super::sent::Sent;
 use crate::ast::{Call, Expr, PacketSpec, TcpOption, TcpSpec, Tos};
 use crate::constants::integer;
 use crate::kernel::Returned;

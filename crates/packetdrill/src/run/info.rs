@@ -4,6 +4,7 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{Connection, RecoveryState};
 
 use crate::code::Variables;
+use crate::constants::STATES;
 use crate::kernel::Kernel;
 
 /// Linux's initial ssthresh.
@@ -12,18 +13,7 @@ const INFINITE_SSTHRESH: i64 = 0x7fff_ffff;
 /// The kernel's constants for values of `tcp_info`.
 pub(super) fn named_values() -> Variables {
     let mut variables = Variables::default();
-    for (name, value) in [
-        ("TCP_ESTABLISHED", 1),
-        ("TCP_SYN_SENT", 2),
-        ("TCP_SYN_RECV", 3),
-        ("TCP_FIN_WAIT1", 4),
-        ("TCP_FIN_WAIT2", 5),
-        ("TCP_TIME_WAIT", 6),
-        ("TCP_CLOSE", 7),
-        ("TCP_CLOSE_WAIT", 8),
-        ("TCP_LAST_ACK", 9),
-        ("TCP_LISTEN", 10),
-        ("TCP_CLOSING", 11),
+    let others = [
         ("TCP_CA_Open", 0),
         ("TCP_CA_Disorder", 1),
         ("TCP_CA_CWR", 2),
@@ -37,7 +27,8 @@ pub(super) fn named_values() -> Variables {
         ("TCPI_OPT_SYN_DATA", 32),
         ("TCPI_OPT_USEC_TS", 64),
         ("TCPI_OPT_TFO_CHILD", 128),
-    ] {
+    ];
+    for &(name, value) in STATES.iter().chain(&others) {
         variables.set(name, value);
     }
     variables

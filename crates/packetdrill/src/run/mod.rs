@@ -5,6 +5,7 @@ mod flow;
 mod inbound;
 mod info;
 mod outbound;
+mod sent;
 mod support;
 
 use std::collections::BTreeMap;
@@ -194,7 +195,7 @@ impl Runner {
             Action::Command(text) => {
                 self.wait_for(event.line, due, "the command runs");
                 shell::apply(text, self.kernel.settings_mut(), read);
-                self.kernel.heed_settings();
+                self.kernel.apply_settings();
                 match self.kernel.settings_mut().blockers().first().cloned() {
                     Some(reason) => Err(Stop::Unsupported(reason)),
                     None => Ok(()),

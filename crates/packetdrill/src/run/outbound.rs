@@ -5,21 +5,9 @@ use holdover_wire::{Flags, Packet, Segment};
 
 use super::check::{compare, show_actual, show_expected};
 use super::flow::Flow;
+use super::sent::Sent;
 use super::{ANY_TIME_PATIENCE, Due, PATIENCE_USECS, Runner, Step, Stop, UnderTest};
 use crate::ast::{Body, PacketSpec, TcpSpec};
-
-/// An outgoing segment, or several that the script sees as one, because a sender with segmentation offload passes them to its device as
-/// one.
-#[derive(Clone, Debug)]
-pub(super) struct Sent {
-    pub(super) at: Instant,
-    pub(super) segment: Segment,
-    pub(super) len: usize,
-    pub(super) traffic_class: u8,
-    pub(super) ttl: u8,
-    /// Whether it was merged from several segments.
-    pub(super) gathered: bool,
-}
 
 impl Runner {
     pub(super) fn expect(&mut self, line: u32, due: Due, spec: &PacketSpec) -> Step {
@@ -132,19 +120,5 @@ impl Runner {
         let expected = format!("{when}{}", show_expected(spec, tcp));
         let actual = format!("{:.6} {} ({})", actual_time as f64 / 1e6, show_actual(flow, tcp, sent), wrong.join(", "));
         self.differ(line, expected, actual);
-    }
-}
-
-impl Sent {
-    fn new(at: Instant, packet: &Packet, segment: &Segment) -> Self {
-        let segment = segment.clone();
-        Self {
-            at,
-            len: segment.payload.len(),
-            segment,
-            traffic_class: packet.traffic_class,
-            ttl: packet.ttl,
-            gathered: false,
-        }
     }
 }

@@ -13,11 +13,11 @@ use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
 use holdover_link::DropCause;
-use holdover_sim::{Dropped, Frame, NodeId, Place, Transit, WorldConfig};
+use holdover_sim::{Dropped, DroppedBy, Frame, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Packet, Payload, Seq, Timestamps};
 
 use crate::error::RecordError;
-use crate::written::Written;
+use crate::part_file::Written;
 
 /// A packet not seen for this long is lost (ns-3's `MaxPerHopDelay`).
 const MAX_PER_HOP_DELAY: Duration = Duration::from_secs(10);
@@ -147,21 +147,6 @@ fn reason_code(why: Dropped) -> Option<usize> {
     }
 }
 
-fn node_of(why: Dropped) -> Option<NodeId> {
-    match why {
-        Dropped::Lost(..) | Dropped::Corrupted(_) => None,
-        Dropped::NoRoute(node)
-        | Dropped::HopLimit(node)
-        | Dropped::Filtered(node)
-        | Dropped::Unresolved(node)
-        | Dropped::Unverified(node)
-        | Dropped::NoAssociation(node)
-        | Dropped::Replayed(node)
-        | Dropped::NoListener(node)
-        | Dropped::Backlog(node) => Some(node),
-    }
-}
-
 impl FlowMonitor {
     pub(crate) fn new(path: PathBuf, written: Written) -> Self {
         Self { path, written, ids: BTreeMap::new(), flows: Vec::new(), probes: BTreeMap::new(), pending: None }
@@ -202,7 +187,10 @@ impl FlowMonitor {
         flow.take(id);
         if let Some(code) = reason_code(why) {
             flow.dropped[code].add(id.size);
-            let node = node_of(why).or_else(|| NodeId::of(frame.packet().src));
+            let node = match why.by() {
+                DroppedBy::Medium(_) => NodeId::of(frame.packet().src),
+                DroppedBy::Node(node) => Some(node),
+            };
             if let Some(node) = node {
                 self.probe(node, id.flow).dropped[code].add(id.size);
             }

@@ -11,8 +11,8 @@ use holdover_base::Instant;
 use holdover_sim::{Dropped, FlowId, Frame, Place, Sample, WorldConfig};
 
 use crate::error::RecordError;
+use crate::part_file::Written;
 use crate::traffic::Owner;
-use crate::written::Written;
 use flow_monitor::FlowMonitor;
 use qlog::Qlog;
 use xplot::Xplot;

@@ -15,11 +15,10 @@ use holdover_wire::{Flags, Segment};
 use serde_json::{Map, Value, json};
 
 use crate::error::RecordError;
-use crate::part_file::PartFile;
+use crate::part_file::{PartFile, Written};
 use crate::quantity::FileNames;
 use crate::samples::ca_state;
 use crate::traffic::Owner;
-use crate::written::Written;
 
 /// The URI of the event schema.
 const EVENTS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/qlog/tcp-1");

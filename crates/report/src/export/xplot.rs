@@ -18,10 +18,9 @@ use holdover_sim::{FlowId, Frame, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Segment, Seq};
 
 use crate::error::RecordError;
-use crate::part_file::PartFile;
+use crate::part_file::{PartFile, Written};
 use crate::quantity::FileNames;
 use crate::traffic::Owner;
-use crate::written::Written;
 
 /// The xplot files of a run.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::draw::{
 pub struct Surface {
     /// The title.
     pub title: String,
-    /// The horizontal parameter. Cells have equal widths whatever their values: [`Axis::scale`] and [`Axis::range`] are
+    /// The horizontal parameter. Cells have equal widths for all values: [`Axis::scale`] and [`Axis::range`] are
     /// ignored.
     pub x: Axis,
     /// The values of x, in base units.

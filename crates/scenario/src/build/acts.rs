@@ -22,7 +22,7 @@ pub(crate) fn check(file: &ScenarioFile, config: &WorldConfig) -> Result<(), Pro
     Ok(())
 }
 
-/// Warnings about hosts whose mechanisms have no connection to act on. They are no errors: `host.*` gives them to all.
+/// Warnings about hosts whose mechanisms have no connection to act on. They are not errors, as `host.*` gives mechanisms to all hosts.
 pub(crate) fn hosts_without_flows(file: &ScenarioFile, config: &WorldConfig) -> Vec<String> {
     // Without any flow the connections are those of programs.
     if config.flows.is_empty() {
@@ -129,7 +129,7 @@ fn hears_of_hosts(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(
     Ok(())
 }
 
-/// Checks that the mechanisms that wait for a mobile host's sign serve a host that gives it.
+/// Checks that mechanisms that wait for a mobile host's sign serve a host that sends it.
 fn hears_signs(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
     let mechanisms = &gateway.mechanisms;
     let blocking = mechanisms.blocking_buffer.as_ref().map(|of| ("blocking_buffer", of.sign));
@@ -148,7 +148,7 @@ fn hears_signs(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), 
     Ok(())
 }
 
-/// Checks that EBSN's notifications are sent, and reach a host that obeys them.
+/// Checks that EBSN's notifications are sent, and reach a host that reacts to them.
 fn notifies_senders(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
     let leads_to_mobile = |link: &LinkBetween| {
         let is_mobile = |node| gateway.mobiles.contains(&node);

@@ -1,4 +1,4 @@
-//! Builds a world from the form of a scenario file, with every check that involves more than one field.
+//! Builds a world, the sweep and the outputs from the form of a scenario file, with every check that involves more than one field.
 
 mod acts;
 mod addressing;
@@ -13,8 +13,10 @@ mod link;
 mod mechanisms;
 mod mobility;
 mod nodes;
+pub(crate) mod output;
 mod routing;
 mod stack;
+pub(crate) mod sweep;
 mod turns;
 
 use holdover_base::{Duration, Instant};
@@ -83,7 +85,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         addressing: addressing::all(file)?,
         flows,
         time_limit: Instant::ZERO + time_limit,
-        sample_every: crate::output::sample_every(file.output.as_ref())?,
+        sample_every: output::sample_every(file.output.as_ref())?,
     })
 }
 

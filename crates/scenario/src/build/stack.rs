@@ -14,7 +14,7 @@ pub(crate) fn of_scenario(file: &ScenarioFile) -> Result<Config, Problem> {
     changed(&Profile::Linux6Cubic.config(), file.stack.as_ref()).under("stack")
 }
 
-/// `base` with the changes of a table, which starts anew if it names a profile. A problem lies below that table.
+/// `base`, or the profile that the table names, with the changes of the table. A problem lies below that table.
 pub(crate) fn changed(base: &Config, changes: Option<&Short<Stack>>) -> Result<Config, Problem> {
     let Some(Short(stack)) = changes else { return Ok(base.clone()) };
     let mut config = stack.profile.map_or_else(|| base.clone(), |profile| profile.0.config());

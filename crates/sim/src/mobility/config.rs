@@ -144,8 +144,8 @@ pub enum Attachment {
 
 /// Registration through a gateway, as in Mobile IP (RFC 5944, with the base stations as foreign agents).
 ///
-/// The mobile host hears a beacon of a base station that it is not registered with and sends a registration request to it, which it relays
-/// to the gateway. From then on, the gateway sends the mobile host's packets to the new base station, through a tunnel, and replies on the
+/// The mobile host receives a beacon of a base station that it is not registered with, and sends it a registration request, which the
+/// base station relays to the gateway. From then on, the gateway sends the mobile host's packets to the new base station, through a tunnel, and replies on the
 /// same path. When the reply arrives, the mobile host sends through the new base station. Request and reply are real packets and can be
 /// lost.
 #[derive(Clone, PartialEq, Eq, Debug)]

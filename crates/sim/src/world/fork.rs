@@ -13,8 +13,8 @@ use crate::network::{config_of, outage_seed};
 use crate::segment::own_outages;
 
 impl WorldConfig {
-    /// The instant before which nothing differs between the runs of this world and of another one: they differ in the outages of links only,
-    /// the first of which, or its warning, comes then. [`Instant::FAR_FUTURE`] if never; `None` if they differ in anything else.
+    /// The instant before which the runs of this world and of another one are the same: they differ in the outages of links only, and
+    /// the first of these, or its warning, comes then. [`Instant::FAR_FUTURE`] if never; `None` if they differ in anything else.
     pub fn shared_until(&self, other: &Self) -> Option<Instant> {
         if self.links.len() != other.links.len() {
             return None;

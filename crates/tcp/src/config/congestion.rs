@@ -7,14 +7,14 @@ pub struct CongestionConfig {
     pub algorithm: Algorithm,
     /// The window at the start.
     pub initial_window: InitialWindow,
-    /// Whether an ACK opens the window by what it acknowledges (RFC 3465) or by one segment whatever it acknowledges.
+    /// Whether an ACK opens the window by the acknowledged data (RFC 3465), or always by one segment.
     pub counting: AckCounting,
     /// Which ACKs open the window.
     pub increase: CwndIncrease,
     /// How often a SYN may be retransmitted before the connection begins with a window of one segment (RFC 5681 section
     /// 3.1: 0; Linux: 1).
     pub syn_retransmissions_forgiven: u32,
-    /// What ssthresh is computed from when a loss shows.
+    /// The base of ssthresh at a loss.
     pub ssthresh_basis: SsthreshBasis,
     /// Whether the window decays while idle and while the application does not use it (RFC 2861, as Linux does it:
     /// `tcp_slow_start_after_idle`).
@@ -28,7 +28,7 @@ pub struct CongestionConfig {
     /// The largest window in segments (`snd_cwnd_clamp`; ns-2: `window_`).
     pub max_window_segments: u32,
     /// Whether data is spread over the round trip, and how fast; `None` sends as fast as ACKs allow, as Linux does unless a socket
-    /// or queueing discipline asks for pacing.
+    /// or queueing discipline enables pacing.
     pub pacing: Option<PacingConfig>,
 }
 
@@ -133,9 +133,9 @@ impl InitialWindow {
 /// By how much an ACK opens the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckCounting {
-    /// As one segment, whatever it acknowledges (4.3BSD, ns-2).
+    /// By one segment (4.3BSD, ns-2).
     PerAck,
-    /// As the segments it acknowledges (RFC 3465, Linux).
+    /// By the segments that it acknowledges (RFC 3465, Linux).
     PerSegment,
 }
 
@@ -149,10 +149,10 @@ pub enum CwndIncrease {
     EveryAck,
 }
 
-/// What ssthresh is computed from.
+/// The base of ssthresh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SsthreshBasis {
-    /// What is in flight (RFC 5681, equation 4).
+    /// Data in flight (RFC 5681, equation 4).
     FlightSize,
     /// The congestion window (Linux).
     CongestionWindow,

@@ -13,8 +13,8 @@ pub struct RecoveryConfig {
     pub reduction: Reduction,
     /// New data on the first two duplicate ACKs (RFC 3042).
     pub limited_transmit: bool,
-    /// Whether recovery by [`LossDetection::Sack`] sends again what is not held lost, if the window has room and there is nothing
-    /// new: holes below what was SACKed, and once the end of what is outstanding (RFC 6675 section 4, NextSeg rules 3 and 4).
+    /// Whether recovery by [`LossDetection::Sack`] retransmits segments that are not presumed lost, if the window has room and there is no new
+    /// data: holes below what was SACKed, and once the end of what is outstanding (RFC 6675 section 4, NextSeg rules 3 and 4).
     pub repair_ahead: bool,
     /// Tail loss probes (RFC 8985 section 7). Only with RACK.
     pub loss_probe: bool,
@@ -28,7 +28,7 @@ pub struct RecoveryConfig {
     pub bar_after_timeout: bool,
     /// Whether ssthresh is cut again at each timeout of the same segment (4.3BSD, ns-2), or once (RFC 5681 section 3.1).
     pub cut_on_each_timeout: bool,
-    /// Whether a duplicate ACK must carry a SACK block with news to count (ns-2 Sack1).
+    /// Whether a duplicate ACK must carry a new SACK block to count (ns-2 Sack1).
     pub dup_ack_needs_new_sack: bool,
     /// Whether recovery by [`LossDetection::Sack`] counts what is in flight by ACKs alone: what was outstanding less the duplicate
     /// ACKs that began it, less one for each ACK and one more for each that advances, plus what it sends (Fall and Floyd,
@@ -39,7 +39,7 @@ pub struct RecoveryConfig {
     pub timeout_forgets_sacks: bool,
     /// The most segments that reordering is tolerated for (Linux: 300).
     pub max_reordering: u32,
-    /// What happens to outstanding data when the peer closes its window.
+    /// The treatment of outstanding data when the peer closes its window.
     pub zero_window: ZeroWindow,
 }
 
@@ -92,14 +92,14 @@ pub enum Reduction {
     Proportional,
 }
 
-/// What a sender does with outstanding data when the peer closes its window.
+/// The treatment of outstanding data when the peer closes its window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZeroWindow {
     /// It keeps the retransmission timer and sends the first outstanding segment at each run, cutting ssthresh each
     /// time (Linux).
     Retransmit,
-    /// It freezes the retransmission timer where it is, and probes; the timer goes on when the window opens (the persist mode that
-    /// the profile `sack1-ns2` copies).
+    /// It freezes the retransmission timer where it is, and probes; the timer continues when the window opens (the persist mode of
+    /// the profile `sack1-ns2`).
     Freeze,
     /// It stops the retransmission timer, takes what is outstanding back to be sent again, and probes (4.3BSD).
     PullBack,

@@ -45,7 +45,7 @@ pub enum Estimator {
     Linux,
     /// The TCP agents of ns-2.1b7 (`rtt_update` in `tcp.cc`): 4.3BSD's arithmetic on whole ticks, samples rounded to the nearest
     /// one and never less than one. The variance does not fall below three quarters of a tick, so that RTO >= SRTT + 3 ticks.
-    /// Timers run for exactly as long as they are set, whatever the tick.
+    /// Timers run for exactly as long as they are set, independent of the tick.
     Ns2,
 }
 
@@ -56,7 +56,7 @@ pub struct PersistConfig {
     pub min: Duration,
     /// The ceiling of the backoff.
     pub max: Duration,
-    /// What a probe carries.
+    /// The content of a probe.
     pub payload: ProbePayload,
     /// After how many unanswered probes the connection is given up; `None` never.
     pub give_up_after: Option<u32>,
@@ -67,7 +67,7 @@ impl PersistConfig {
         Self { min: Duration::ZERO, max: Duration::from_secs(60), payload: ProbePayload::OneByte, give_up_after: None };
 }
 
-/// What a window probe carries.
+/// The content of a window probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbePayload {
     /// Nothing, with a sequence number that was acknowledged before (Linux).
@@ -84,11 +84,11 @@ pub struct LimitConfig {
     /// Timeouts of a SYN, not a SYN-ACK, that come before these and do not double the next one (Linux 6.5 and later,
     /// `tcp_syn_linear_timeouts`).
     pub syn_linear_timeouts: u32,
-    /// Retransmissions of a segment before the application is told (R1, RFC 9293 section 3.8.3).
+    /// Retransmissions of a segment before the application is notified (R1, RFC 9293 section 3.8.3).
     pub r1: u32,
     /// Retransmissions of a segment before the connection is given up (R2).
     pub r2: RetryLimit,
-    /// Keep-alives; `None` for none, the default that RFC 9293 section 3.8.4 asks for.
+    /// Keep-alives; `None` for none, the default of RFC 9293 section 3.8.4.
     pub keep_alive: Option<KeepAlive>,
     /// How long TIME-WAIT lasts: 2 MSL.
     pub time_wait: Duration,
@@ -102,7 +102,7 @@ pub struct LimitConfig {
     /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961
     /// section 5.2; Linux 6.18.44) or dropped in silence (Linux 6.12).
     pub answers_ack_of_unsent: bool,
-    /// Whether an ICMP error that says that a host or network is out of reach ends an attempt to connect, as Linux has it; RFC 9293
+    /// Whether an ICMP error of an unreachable host or network ends an attempt to connect, as in Linux; RFC 9293
     /// section 3.9.2.2 (MUST-56) forbids it.
     pub unreachable_ends_connecting: bool,
     /// Whether an ICMP error may quote SND.NXT (Linux `tcp_v4_err`), which nothing outstanding has (RFC 5927 section 4.1).
@@ -131,9 +131,9 @@ impl LimitConfig {
 /// When to give up retransmitting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetryLimit {
-    /// After so many retransmissions.
+    /// After this number of retransmissions.
     Retries(u32),
-    /// When as much time has passed since the first retransmission as so many would take from an RTO of 200 ms on
+    /// When as much time has passed since the first retransmission as this number would take from an RTO of 200 ms on
     /// (Linux, `tcp_retries2`).
     LinuxTime(u32),
     /// Never; only the user timeout ends the connection.

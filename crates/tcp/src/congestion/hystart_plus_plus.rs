@@ -15,7 +15,7 @@ const MIN_RTT_DIVISOR: u64 = 8;
 const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u32 = 4;
 const CSS_ROUNDS: u8 = 5;
-/// L: an ACK opens the window by so many segments at most, unless the sender is paced.
+/// L: the most segments by which an ACK opens the window, unless the sender is paced.
 const L: u32 = 8;
 
 /// The current round, and Conservative Slow Start if it has begun.
@@ -36,10 +36,10 @@ struct Css {
     credit: u32,
 }
 
-/// What slow start does at an ACK.
+/// The reaction of slow start to an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Growth {
-    /// The window opens by so many segments.
+    /// The window opens by this number of segments.
     Open(u32),
     /// Slow start is over.
     Exit,

@@ -28,7 +28,7 @@ pub(crate) struct CongestionWindow {
     /// Acknowledged segments that have not opened the window yet (congestion avoidance).
     credit: u32,
     cubic: Cubic,
-    /// What looks for the end of slow start, while it lasts.
+    /// The detector of the end of slow start, while it lasts.
     watch: Option<Box<SlowStartWatch>>,
     /// The most that was in flight since `used_since` while the application, not the window, was the limit.
     used: u32,
@@ -46,7 +46,7 @@ enum SlowStartWatch {
     Rfc9406(HyStartPlusPlus),
 }
 
-/// What the window learns from an ACK.
+/// The window's input from an ACK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSample {
     pub(crate) now: Instant,
@@ -101,7 +101,7 @@ impl CongestionWindow {
         self.credit = 0;
     }
 
-    /// What ssthresh becomes after a loss; the algorithm remembers where the loss was.
+    /// The new ssthresh after a loss; the algorithm remembers where the loss was.
     pub(crate) fn ssthresh_after_loss(&mut self, config: &CongestionConfig, flight: u32, peer_window: u32) -> u32 {
         let basis = match config.ssthresh_basis {
             SsthreshBasis::FlightSize => flight,
@@ -116,13 +116,13 @@ impl CongestionWindow {
         }
     }
 
-    /// A retransmission timeout: whatever was learnt of the path is void.
+    /// A retransmission timeout: the estimates of the path are discarded.
     pub(crate) fn forget_path(&mut self) {
         self.cubic.reset();
         self.watch = None;
     }
 
-    /// What ssthresh would have to be to come back to where the window is now (Linux `tcp_current_ssthresh`).
+    /// The ssthresh that leads back to the present window (Linux `tcp_current_ssthresh`).
     pub(crate) fn ssthresh_for_current(&self, reducing: bool) -> u32 {
         if reducing { self.ssthresh } else { self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4) }
     }
@@ -301,14 +301,14 @@ impl CongestionWindow {
         self.used_since = now;
     }
 
-    /// What the window was before the loss that is being undone.
+    /// The window before the loss that is being undone.
     pub(crate) fn undo_target(&self, config: &CongestionConfig, prior_cwnd: u32) -> u32 {
         // A model restores its window when recovery ends.
         if config.algorithm.is_model_based() { self.cwnd } else { self.cwnd.max(prior_cwnd) }
     }
 }
 
-/// What [`CongestionWindow::on_sent`] needs to know.
+/// Input of [`CongestionWindow::on_sent`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendState {
     pub(crate) now: Instant,

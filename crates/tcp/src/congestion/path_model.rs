@@ -5,7 +5,7 @@ use holdover_base::{Duration, Instant};
 use super::bbr::{Bbr, BbrAck, Decision, Totals, least_burst};
 use super::bbr3::{Bbr3, LEAST_BURST};
 use crate::config::Algorithm;
-use crate::delivery_rate::LostSegment;
+use crate::departure::LostSegment;
 use crate::pacing::burst_segments;
 
 /// A model.
@@ -80,7 +80,7 @@ impl PathModel {
         }
     }
 
-    /// What had looked like losses were none. Returns the window.
+    /// Presumed losses were spurious. Returns the window.
     pub(crate) fn on_undo(&mut self, now: Instant, totals: Totals, cwnd: u32) -> u32 {
         match self {
             Self::Bbr(bbr) => {

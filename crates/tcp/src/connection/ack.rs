@@ -1,4 +1,4 @@
-//! The sender's side of an arriving ACK: what it acknowledges, and what that says of the round trip.
+//! The sender's side of an arriving ACK: acknowledged data, and samples of the round trip.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq};
@@ -15,7 +15,7 @@ use crate::timers::Timer;
 /// No timestamp that is echoed is believed to be older: 2^31 us, in ms (Linux).
 const LONGEST_ECHO: Duration = Duration::from_millis(i32::MAX as u64 / 1000);
 
-/// What one ACK has said, gathered on its way through the steps.
+/// The information of one ACK, collected by the steps.
 #[derive(Debug)]
 pub(super) struct AckReport {
     pub(super) prior_una: Seq,
@@ -30,7 +30,7 @@ pub(super) struct AckReport {
     pub(super) sacked: u32,
     /// Of the cumulatively acknowledged ones, how many had been SACKed before, or counted by duplicate ACKs.
     pub(super) already_delivered: u32,
-    /// Without SACK: this duplicate ACK says that a segment has left the network.
+    /// Without SACK: this duplicate ACK shows that a segment has left the network.
     pub(super) departed: bool,
     /// Some of them had been retransmitted (Karn).
     pub(super) retransmitted_acked: bool,
@@ -42,7 +42,7 @@ pub(super) struct AckReport {
     pub(super) congestion_echoed: bool,
     /// Bytes that are known to have arrived since the ACK before.
     pub(super) delivered_bytes: u32,
-    /// A retransmission is held lost again.
+    /// A retransmission is presumed lost.
     pub(super) lost_retransmission: bool,
     /// The lowest never-retransmitted segment that arrived out of order with respect to a higher one.
     pub(super) reordered_at: Option<Seq>,
@@ -120,7 +120,7 @@ impl Connection {
         Ok(())
     }
 
-    /// An ACK below SND.UNA that was overtaken by a later one acknowledges nothing, but its SACK blocks may be news, and begin a
+    /// An ACK below SND.UNA that was overtaken by a later one acknowledges nothing, but its SACK blocks may be new, and begin a
     /// recovery or undo one (Linux `tcp_ack`, `old_ack`).
     fn take_old_ack(&mut self, now: Instant, segment: &Segment) {
         if !self.sack || segment.options.sack.is_empty() || self.queue.is_empty() {
@@ -281,7 +281,7 @@ impl Connection {
     }
 
     fn note_delivered(&mut self, now: Instant, sent: &Sent, report: &AckReport) {
-        // An echo from before the segment was sent again is of its first copy, which says nothing of what was sent between the two
+        // An echo from before the retransmission is that of the first copy, which proves nothing about segments sent between the two
         // (Linux `tcp_skb_spurious_retrans`).
         let sent_at = self.timestamp_clock(sent.sent_at);
         if sent.ever_retransmitted && report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(sent_at) as i32) < 0) {
@@ -307,7 +307,7 @@ impl Connection {
         self.judge_loss_probe(report);
         let restart_timer = report.advanced
             || report.rtt_by_sack.is_some_and(|rtt| {
-                // A SACK of something sent after the first outstanding segment says nothing of that one.
+                // A SACK of a later segment proves nothing about the first outstanding one.
                 self.queue.front().is_some_and(|front| rtt > now.saturating_since(front.sent_at))
             });
         let dubious = report.duplicate
@@ -418,7 +418,7 @@ impl Connection {
         (rtt < LONGEST_ECHO).then(|| rtt.max(Duration::from_micros(1)))
     }
 
-    /// SND.UNA moved on: the user timeout starts anew, and there may be room to write.
+    /// SND.UNA has advanced: the user timeout restarts, and there may be room to write.
     fn note_progress(&mut self, now: Instant) {
         if self.user_timeout().is_some() {
             self.arm_user_timeout(now);

@@ -46,7 +46,7 @@ impl Connection {
         self.steering.window_clamp.map_or(window, |clamp| clamp.min(window)) as u16
     }
 
-    /// The window that a SYN can tell is open to the peer.
+    /// The window that a SYN can advertise.
     pub(super) fn open_window(&mut self) -> u32 {
         let (window, _) = self.select_window(self.rcv.nxt);
         // The answer advertises the same window whether the peer's SYN had data or not, in every profile: RFC 9293 leaves the size to the

@@ -1,4 +1,4 @@
-//! What to send next, and why, or why nothing: one function decides.
+//! The decision on what to send next and why, or why nothing, in one function.
 
 use holdover_base::Instant;
 use holdover_wire::Seq;
@@ -13,7 +13,7 @@ use crate::state::State;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     Reset,
-    /// A reset for a segment that is none of ours, at this sequence number.
+    /// A reset for a segment of no connection, at this sequence number.
     ForeignReset(Seq),
     /// Our SYN or SYN-ACK.
     Handshake(Reason),
@@ -37,7 +37,7 @@ impl Choice {
     }
 }
 
-/// New data: so many bytes, and the FIN with them or alone.
+/// New data: the number of bytes, and whether the FIN goes with them or alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NewData {
     pub(super) len: u32,
@@ -132,7 +132,7 @@ impl Connection {
             if self.snd.nxt.gt(self.recovery.high_seq) {
                 return Err(blocked);
             }
-            // Without new data there is nothing to tell a spurious timeout by (Linux `tcp_xmit_recovery`).
+            // Without new data a spurious timeout cannot be detected (Linux `tcp_xmit_recovery`).
             self.pending.new_data_first = false;
             if let Some(episode) = self.recovery.episode.if_present() {
                 episode.frto = false;
@@ -176,7 +176,7 @@ impl Connection {
         Ok(Choice::New(new))
     }
 
-    /// What RFC 6675 sends again although it is not held lost: NextSeg rules 3 and 4 (section 4).
+    /// Segments that RFC 6675 retransmits although they are not presumed lost: NextSeg rules 3 and 4 (section 4).
     fn choose_repair_ahead(&mut self, now: Instant, blocked: Blocked) -> Result<Choice, Blocked> {
         let is_on = self.config.recovery.repair_ahead && self.loss_detection() == LossDetection::Sack;
         if !is_on || self.recovery.state != RecoveryState::Recovery {

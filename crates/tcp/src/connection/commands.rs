@@ -82,7 +82,7 @@ impl Connection {
         self.snd.more_follows &= corked;
     }
 
-    /// Closes the sending side: a FIN follows what was written (CLOSE, RFC 9293 section 3.10.4). Reading goes on.
+    /// Closes the sending side: a FIN follows what was written (CLOSE, RFC 9293 section 3.10.4). Reading remains possible.
     pub fn shutdown_write(&mut self) {
         match self.state {
             State::Closed => {}
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Closes both sides: as [`Self::shutdown_write`], and nobody will read any more. Data that was not read, or that
+    /// Closes both sides: as [`Self::shutdown_write`], and the application reads no more. Data that was not read, or that
     /// arrives from now on, is answered by a reset (RFC 9293 section 3.6.1).
     pub fn close(&mut self, now: Instant) {
         self.rcv.reader_gone = true;

@@ -17,7 +17,7 @@ use crate::recovery::RecoveryState;
 /// ACKs that Linux sends at once after a mark: the sender's window may be very small.
 const QUICK_ACKS_AFTER_MARK: u8 = 2;
 
-/// How the ends of a connection tell each other of marks.
+/// How a receiver reports marks to the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Feedback {
     /// Not at all: ECN is not in use.
@@ -33,7 +33,7 @@ pub enum Feedback {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EcnState {
     pub(super) feedback: Feedback,
-    /// What our SYN asked for: of SYNs that were sent again without, what the earlier ones did, if it is accurate.
+    /// The feedback that our SYN requested, also if accurate feedback was requested by an earlier SYN only.
     asked: Feedback,
     /// A mark has arrived, and no CWR since.
     echoes: bool,
@@ -55,8 +55,8 @@ impl Connection {
         self.ecn.feedback
     }
 
-    /// The flags that our SYN or SYN-ACK carries beside SYN and ACK. A SYN that is sent again does not ask, for accurate feedback from the
-    /// second time on: something on the path may have dropped it for the asking (section 6.1.1.1, RFC 9768 section 3.1.4.1).
+    /// The flags that our SYN or SYN-ACK carries beside SYN and ACK. A retransmitted SYN does not request ECN, and accurate feedback only
+    /// in the first retransmission: a node on the path may have dropped it because of the request (section 6.1.1.1, RFC 9768 section 3.1.4.1).
     pub(super) fn handshake_ecn_flags(&mut self, is_syn_ack: bool, is_repeated: bool) -> Flags {
         if is_syn_ack {
             return match self.ecn.feedback {
@@ -80,7 +80,7 @@ impl Connection {
         }
     }
 
-    /// Whether our latest SYN asks for accurate feedback, if it was to ask for it.
+    /// Whether our latest SYN requests accurate feedback, if it is configured.
     fn asks_for_accurate_ecn(&self) -> bool {
         self.recovery.retransmits <= 1 || !self.config.accurate_ecn.fallback
     }
@@ -95,7 +95,7 @@ impl Connection {
             (true, _) if self.ecn.asked == Feedback::Accurate && field != 0b001 => Feedback::Accurate,
             (true, 0b001 | 0b101) if self.ecn.asked != Feedback::None => Feedback::Classic,
             (true, _) => Feedback::None,
-            // Any combination but these two asks for accurate feedback: later standards may give the others a meaning.
+            // Any other combination requests accurate feedback: later standards may give the others a meaning.
             (false, field) if !matches!(field, 0b000 | 0b011) && self.config.ecn.accepts_accurate() => {
                 Feedback::Accurate
             }

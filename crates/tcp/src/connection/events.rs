@@ -1,6 +1,6 @@
-//! What a connection tells its application or owner.
+//! Events of a connection for its application or owner.
 
-/// What an application or an owner should know.
+/// An event for the application or the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The handshake is complete.
@@ -40,7 +40,7 @@ impl Event {
     ];
 }
 
-/// Events not yet polled: each at most once, whatever happened how often.
+/// Events not yet polled, each at most once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventSet(u16);
 

@@ -28,7 +28,7 @@ pub(crate) struct FastOpenState {
     syn_data: u32,
     /// The application has the connection although the handshake has not ended.
     is_early: bool,
-    /// Such a connection waits in the queue of a listener that has said so.
+    /// Such a connection is in the accept queue of its listener.
     is_queued: bool,
     /// All data in the SYN arrived with it.
     is_taken: bool,
@@ -39,11 +39,11 @@ pub(crate) struct FastOpenState {
 /// Result of the SYN-ACK at a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FastOpenAnswer {
-    /// The cookie, if one was given that was asked for.
+    /// The requested cookie, if the server has sent one.
     pub(crate) cookie: Option<FastOpen>,
     /// The peer's MSS.
     pub(crate) mss: Option<u16>,
-    /// A cookie was asked for by this option, and none was given although no SYN was lost.
+    /// This option requested a cookie, and the server sent none although no SYN was lost.
     pub(crate) unanswered: Option<FastOpen>,
 }
 
@@ -75,7 +75,7 @@ impl Connection {
         self.queue.push(Sent { push: true, ..Sent::new(now, seq, data) });
     }
 
-    /// What the first SYN or SYN-ACK carries besides what every one does.
+    /// The additional content of the first SYN or SYN-ACK.
     pub(super) fn add_fast_open(&self, syn: &mut Segment) {
         let Some(state) = &self.fast_open else { return };
         syn.options.fast_open = state.option.map(Box::new);

@@ -1,4 +1,4 @@
-//! The parts of a connection's state that belong together, and what they are at first.
+//! Groups of a connection's state, with their initial values.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -65,7 +65,7 @@ pub(crate) struct SendSpace {
     pub(crate) more_follows: bool,
     /// Segments that the current burst still holds, with [`crate::SendConfig::defer_bursts`].
     pub(crate) burst_left: u8,
-    /// The last write ended what the application had to say: its end is marked by PSH.
+    /// The last write completed the application's data: its end is marked by PSH.
     pub(crate) pushed: bool,
     /// A window probe has carried the first unsent byte: the peer may acknowledge one byte beyond SND.NXT.
     pub(crate) probed_byte: bool,
@@ -190,7 +190,7 @@ pub(crate) struct TimestampState {
 pub(crate) struct AckState {
     /// An ACK is due now, for this reason.
     pub(crate) due: Option<Reason>,
-    /// ACKs the owner asked for.
+    /// ACKs that the owner has requested.
     pub(crate) requested: u8,
     /// How many segments are still acknowledged at once.
     pub(crate) quick: u8,
@@ -199,7 +199,7 @@ pub(crate) struct AckState {
     pub(crate) last_data_at: Instant,
     /// Data is going both ways in turn: answers carry the ACKs.
     pub(crate) interactive: bool,
-    /// What arrived since the last ACK ended something that the peer wrote.
+    /// Data since the last ACK has completed a write of the peer (PSH).
     pub(crate) pushed: bool,
     /// ACKs of data out of order since RCV.NXT moved on, up to those that leave at once, and how many more are held back.
     pub(crate) duplicates: u8,
@@ -231,7 +231,7 @@ impl AckState {
 pub(crate) struct Pending {
     pub(crate) handshake: bool,
     pub(crate) reset: bool,
-    /// The first outstanding segment, whatever the windows say.
+    /// The first outstanding segment, independent of the windows.
     pub(crate) head: Option<Reason>,
     pub(crate) loss_probe: bool,
     /// New data goes before retransmissions (RFC 5682 section 3.1 step 2b).
@@ -254,7 +254,7 @@ pub(crate) struct Probing {
     pub(crate) backoff: u32,
 }
 
-/// What the owner has asked for by its verbs.
+/// State set by the owner's verbs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Steering {
     /// The limit of the window that is advertised, in bytes.

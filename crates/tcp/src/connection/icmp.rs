@@ -11,10 +11,10 @@ use crate::counters::Reason;
 use crate::recovery::RecoveryState;
 use crate::state::{ConnectionError, State};
 
-/// What an ICMP error did to a connection.
+/// The effect of an ICMP error on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpEffect {
-    /// It quotes nothing that is outstanding, or says nothing that matters here.
+    /// It quotes nothing outstanding, or is irrelevant here.
     Ignored,
     /// It was noted as a condition that may pass (RFC 9293 section 3.9.2.2).
     SoftError,
@@ -106,7 +106,7 @@ impl Connection {
     fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
         let ip_header = if self.remote.ip.is_ipv6() { 40 } else { 20 };
         let options = if self.timestamps.is_some() { 12 } else { 0 };
-        // An old router that does not say is taken for the least MTU (RFC 1191 section 5 suggests a table; RFC 4821's
+        // For an old router that does not report its MTU, the least MTU is assumed (RFC 1191 section 5 suggests a table; RFC 4821's
         // base of 1024 bytes serves as well).
         let mtu = if mtu == 0 { 1024 } else { mtu };
         let mss = mtu.saturating_sub(ip_header + 20 + options).max(Self::LEAST_MSS);
@@ -125,8 +125,8 @@ impl Connection {
         IcmpEffect::SmallerSegments
     }
 
-    /// What is lost was too big, not one too many: it is sent again without a reduction, and the duplicates that it causes are
-    /// no reason for one either (Linux `tcp_simple_retransmit`).
+    /// The segments were lost by their size, not by congestion: they are retransmitted without a reduction, and their duplicate
+    /// ACKs cause none either (Linux `tcp_simple_retransmit`).
     pub(super) fn repair_without_congestion(&mut self) {
         if self.recovery.state == RecoveryState::Loss {
             return;

@@ -12,7 +12,7 @@ use crate::recovery::RecoveryState;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
-/// A step either lets the segment pass on, or ends its way.
+/// A step either passes the segment on to the next one, or ends its processing.
 type Step = Result<(), Disposition>;
 
 fn is_ack_without_data(segment: &Segment) -> bool {
@@ -145,7 +145,7 @@ impl Connection {
         Err(Disposition::PawsRejected)
     }
 
-    /// Whether a segment whose timestamp is `age` ticks old has only been overtaken on its way, by [`Paws`].
+    /// Whether a segment whose timestamp is `age` ticks old was only overtaken in the network, by [`Paws`].
     fn takes_overtaken(&self, segment: &Segment, age: i32) -> bool {
         if self.config.paws == Paws::Rfc7323 {
             return false;
@@ -399,8 +399,8 @@ impl Connection {
                 return Err(Disposition::AfterFin);
             }
             // A FIN may bring data along that was read before the reader left.
-            let is_news = (start + segment.payload.len() as u32).gt(self.rcv.nxt);
-            if self.rcv.reader_gone && is_news {
+            let has_new_text = (start + segment.payload.len() as u32).gt(self.rcv.nxt);
+            if self.rcv.reader_gone && has_new_text {
                 // RFC 9293 section 3.6.1: no reader is left, and the peer must learn this. The connection is gone, so
                 // that the reset is that of CLOSED (section 3.10.7.1).
                 self.end(Some(ConnectionError::Aborted));
@@ -422,7 +422,7 @@ impl Connection {
         self.measure_receive_rtt(now, segment);
         let mut data = segment.payload.clone();
         if self.config.receive.beyond_window == BeyondWindow::Cut || segment.flags.contains(Flags::SYN) {
-            // What lies beyond the window was not asked for.
+            // Data beyond the window is discarded.
             let room = (self.rcv.nxt + self.receive_window()).saturating_since(start);
             data.truncate(room as usize);
         }

@@ -18,7 +18,7 @@ impl Connection {
         if self.sack { self.config.recovery.with_sack } else { self.config.recovery.without_sack }
     }
 
-    /// Whether SACK tells which segments have left the network; else duplicate ACKs do.
+    /// Whether SACK shows which segments have left the network; otherwise duplicate ACKs do.
     pub(super) fn is_sack_based(&self) -> bool {
         matches!(self.loss_detection(), LossDetection::Sack | LossDetection::Fack | LossDetection::Rack)
     }
@@ -120,7 +120,7 @@ impl Connection {
         if !report.advanced {
             self.add_departed(report);
         } else if self.loss_detection() == LossDetection::Reno {
-            // 4.3BSD Reno: whatever the ACK covers, it ends fast recovery.
+            // 4.3BSD Reno: any ACK of new data ends fast recovery.
             self.queue.reset_dup_acked();
             self.queue.unmark_lost();
             self.end_reduction(now);
@@ -229,7 +229,7 @@ impl Connection {
             }
             self.recovery.episode.to_mut().fresh_loss |= enough;
             if partial && self.config.recovery.reduction == Reduction::Immediate {
-                // RFC 6582 section 3.2 step 3: whatever the window has room for.
+                // RFC 6582 section 3.2 step 3: as much as the window allows.
                 self.pending.head = Some(Reason::LossRecovery);
             }
         }
@@ -266,7 +266,7 @@ impl Connection {
         self.mark_lost_below(edge);
     }
 
-    /// Marks what lies below `edge`, neither SACKed nor sent again, and was not looked at before.
+    /// Marks segments below `edge` that are neither SACKed nor retransmitted, and were not checked before.
     fn mark_lost_below(&mut self, edge: Option<Seq>) {
         let Some(edge) = edge else { return };
         let from = self.recovery.episode.marked_below.unwrap_or(self.snd.una).max(self.snd.una);
@@ -333,7 +333,7 @@ impl Connection {
         self.snd.timed = None;
         if self.config.recovery.reduction != Reduction::Proportional {
             self.reduce_at_once_if_asked();
-            // The first repair does not ask the window (RFC 5681 section 3.2 step 3, RFC 6675 section 5 step 4.3).
+            // The first repair is independent of the window (RFC 5681 section 3.2 step 3, RFC 6675 section 5 step 4.3).
             if self.queue.front().is_some_and(|front| front.awaits_retransmission()) {
                 self.pending.head = Some(Reason::FastRetransmit);
             }
@@ -411,7 +411,7 @@ impl Connection {
         }
     }
 
-    /// The state when nothing is held lost: open, or disorder while anything is SACKed or sent again.
+    /// The state when nothing is presumed lost: open, or disorder while anything is SACKed or retransmitted.
     pub(super) fn try_to_open(&mut self) {
         if !self.any_retransmission_out() {
             self.forget_retransmit_stamp();

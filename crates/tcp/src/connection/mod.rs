@@ -8,8 +8,8 @@
 //!   [`shutdown_write`](Connection::shutdown_write), [`close`](Connection::close), [`abort`](Connection::abort);
 //! - **verbs** of the owner, with which a mechanism steers the connection: clamp the window, hold the ACK point, retransmit
 //!   now and so on. They are general; no mechanism is named here;
-//! - **`handle_*`**, which tell it what happened: a segment arrived, an ICMP error arrived, a deadline passed;
-//! - **`poll_*`**, which ask what it wants: segments to send, events for the application, the next deadline.
+//! - **`handle_*`**, which report events to it: a segment arrived, an ICMP error arrived, a deadline passed;
+//! - **`poll_*`**, which return its output: segments to send, events for the application, the next deadline.
 //!
 //! After any call from the first four groups that takes `now`, a shell calls [`poll_transmit`](Connection::poll_transmit)
 //! until it returns `None`, then [`poll_event`](Connection::poll_event) until it returns `None`, and last
@@ -104,16 +104,16 @@ pub struct Connection {
     rtt: RttEstimator,
     ack: AckState,
     pending: Pending,
-    /// Zero-window probing, while it goes on.
+    /// Zero-window probing, while it lasts.
     probing: Option<Box<Probing>>,
     /// When anything last arrived.
     heard_at: Instant,
     /// Data in the SYN, or a cookie for it.
     fast_open: Option<Box<FastOpenState>>,
     steering: OnDemand<Steering>,
-    /// What spaces data out, if anything does.
+    /// The pacer, if the connection is paced.
     pacer: Option<Box<Pacer>>,
-    /// What congestion control knows of the path, where it goes by a model.
+    /// The model of the path, if congestion control uses one.
     model: Option<Box<Model>>,
     timers: Timers,
     challenges: OnDemand<ChallengeBudget>,
@@ -122,7 +122,7 @@ pub struct Connection {
     own_user_timeout: Option<Box<UserTimeoutConfig>>,
     /// The retransmission timer is held because the peer's window is closed (`ZeroWindow::Freeze`).
     frozen_by_window: bool,
-    /// A burst of sending is under way: what it means for the window is settled at its end.
+    /// A burst of sending is in progress: its effect on the window is computed at its end.
     sent_data: bool,
     /// An ACK or the application has called for new data to be sent, and what that means for the window is not settled
     /// (Linux `tcp_push_pending_frames`).
@@ -168,7 +168,7 @@ impl Connection {
         &self.config
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -214,7 +214,7 @@ impl Connection {
         (ssthresh < crate::congestion::INFINITE_SSTHRESH).then_some(ssthresh)
     }
 
-    /// Segments held to be in the network: RFC 6675's pipe, or in recovery what
+    /// Segments presumed in flight: RFC 6675's pipe, or in recovery what
     /// [`crate::config::RecoveryConfig::pipe_by_acks`] counts.
     pub fn in_flight(&self) -> u32 {
         if self.counts_pipe_by_acks() { self.recovery.episode.pipe } else { self.queue.in_flight() }
@@ -230,7 +230,7 @@ impl Connection {
         self.queue.sacked()
     }
 
-    /// Outstanding segments that are held lost.
+    /// Outstanding segments that are presumed lost.
     pub fn lost(&self) -> u32 {
         self.queue.lost()
     }
@@ -260,7 +260,7 @@ impl Connection {
         self.snd.scale_agreed.then_some((self.snd.scale, self.rcv.scale))
     }
 
-    /// What counts as a full segment of the peer's, in bytes of data.
+    /// The size of a full segment of the peer, in bytes of data.
     pub fn rcv_mss(&self) -> u32 {
         self.rcv.mss
     }
@@ -372,7 +372,7 @@ impl Connection {
     ///
     /// # Panics
     ///
-    /// If it does not: that is a bug of this crate, whatever the peer did.
+    /// If it does not, which is a bug of this crate.
     pub fn assert_invariants(&self) {
         self.queue.assert_consistent();
         assert!(self.snd.una.le(self.snd.nxt), "SND.UNA is beyond SND.NXT");
@@ -391,7 +391,7 @@ impl Connection {
         self.state == State::Closed
     }
 
-    /// Whether everything that the peer had to say has come and was read: it has sent its FIN, or everything is over without an error.
+    /// Whether all of the peer's data was read: its FIN has arrived, or the connection has ended without an error.
     pub fn is_read_out(&self) -> bool {
         let is_over = self.is_closed() && self.error().is_none();
         let has_closed = self.state.is_synchronized() && !self.state.may_receive();
@@ -399,7 +399,7 @@ impl Connection {
     }
 }
 
-/// What the connection wants.
+/// Output of the connection.
 impl Connection {
     /// The next event; call until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -442,7 +442,7 @@ impl Connection {
         self.timers.arm(now, Timer::Retransmit, delay);
     }
 
-    /// Whether a timer runs at the end of which something is sent again.
+    /// Whether a timer is armed whose expiry retransmits.
     fn is_retransmission_timed(&self) -> bool {
         [Timer::Retransmit, Timer::LossProbe, Timer::Reorder].iter().any(|&timer| self.timers.is_armed(timer))
     }

@@ -6,9 +6,10 @@ use super::Connection;
 use super::ack::AckReport;
 use crate::congestion::bbr::{BbrAck, Decision, Totals};
 use crate::congestion::path_model::{PathModel, Start};
-use crate::delivery_rate::{DeliveryRate, Departure, Load};
+use crate::delivery_rate::DeliveryRate;
+use crate::departure::{Departure, Load};
 
-/// The model and the samples that it is made of.
+/// The model, and the samples that update it.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     rate: DeliveryRate,

@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Tells the congestion window how much of it is in use, and whether it is what limits sending.
+    /// Reports to the congestion window how much of it is in use, and whether it limits sending.
     fn note_use_of_window(&mut self, now: Instant, limited_by_window: bool) {
         let state = SendState {
             now,
@@ -302,7 +302,7 @@ impl Connection {
         }
     }
 
-    /// Sending begins anew: has the window become stale?
+    /// Sending restarts: has the window become stale?
     pub(super) fn before_sending_after_idle(&mut self, now: Instant) {
         if self.unsent.is_empty() {
             self.restart_after_idle(now);

@@ -55,7 +55,7 @@ impl Connection {
             }
             let elapsed = now.saturating_since(sent.sent_at);
             if elapsed >= deadline {
-                // What was sent again at the instant of an earlier ACK is not lost: nothing that is delivered can have left after it.
+                // A segment retransmitted at the instant of an earlier ACK is not lost: no delivered segment can have left after it.
                 if !(elapsed.is_zero() && sent.retransmitted) {
                     self.queue.mark_lost(index);
                 }

@@ -298,7 +298,7 @@ impl Connection {
     /// the window before it closed is still accepted.
     pub(super) fn select_window(&self, ack_point: Seq) -> (u32, u16) {
         let current = self.advertised_edge().saturating_since(ack_point);
-        // What is held back between the ACK point and RCV.NXT occupies window too.
+        // Data between a held ACK point and RCV.NXT occupies window too.
         let held_back = self.rcv.nxt.saturating_since(ack_point);
         let offer = self.offerable_window().saturating_add(held_back);
         let step = self.least_window_step();
@@ -310,8 +310,8 @@ impl Connection {
         let rounded = window.next_multiple_of(unit).min(most);
         let has_room = window > 0 && rounded <= self.free_space().saturating_add(held_back);
         let window = if has_room { rounded } else { window };
-        let told = self.steering.window_clamp.map_or(window, |clamp| window.min(clamp));
-        (window, (told >> self.rcv.scale) as u16)
+        let advertised = self.steering.window_clamp.map_or(window, |clamp| window.min(clamp));
+        (window, (advertised >> self.rcv.scale) as u16)
     }
 
     /// The reader took `len` bytes: the buffer may grow, and a window update may be due.

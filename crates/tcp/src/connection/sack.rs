@@ -56,7 +56,7 @@ impl Connection {
     }
 
     fn take_dsack(&mut self, range: SeqRange, prior_una: Seq) {
-        // RFC 8985 section 7.4: a DSACK of the whole probe says that it was not needed.
+        // RFC 8985 section 7.4: a DSACK of the whole probe shows that it was not needed.
         if let Some(episode) = self.recovery.episode.if_present()
             && let Some(marker) = episode.undo_marker
             && range.end.gt(marker)

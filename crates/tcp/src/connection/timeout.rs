@@ -85,7 +85,7 @@ impl Connection {
         self.arm_retransmit(now, self.rtt.rto());
     }
 
-    /// Timeouts that do not double add to the number of SYNs, not to the time that so many doubling ones would take (Linux
+    /// Timeouts that do not double add to the number of SYNs, not to the time that as many doubling ones would take (Linux
     /// `retransmits_timed_out`). It matters if few are allowed. A user timeout replaces that time.
     fn is_connecting_too_long(&self, now: Instant) -> bool {
         let limits = &self.config.limits;

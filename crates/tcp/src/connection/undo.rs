@@ -103,7 +103,7 @@ impl Connection {
         if !undoable || !self.is_of_original(report) {
             return false;
         }
-        // Without SACK duplicate ACKs do not say which segments have arrived: it may have been the last (Linux
+        // Without SACK duplicate ACKs do not show which segments have arrived: it may have been the last (Linux
         // `tcp_highest_sack_seq`).
         let highest = if self.queue.dup_acked() > 0 { Some(self.snd.nxt) } else { self.queue.highest_sacked() };
         if let Some(highest) = highest

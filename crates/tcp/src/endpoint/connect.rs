@@ -26,7 +26,7 @@ pub(super) fn first_port(secret: &SipHasher24) -> u16 {
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The local address is none of this host's, or none of the peer's family is.
+    /// The local address is not one of this host's, or this host has no address of the peer's family.
     #[error("no local address for {remote}")]
     NoLocalAddress {
         /// The peer.
@@ -55,7 +55,7 @@ pub enum ConnectError {
 }
 
 impl Endpoint {
-    /// Answers the SYN in `packet` without a listener. Unlike a listener's, such a connection tells of a handshake that fails
+    /// Answers the SYN in `packet` without a listener. Unlike a listener's, such a connection reports a failed handshake
     /// ([`Event::Closed`](super::Event::Closed)). `None` if the packet is no SYN for this endpoint, or there is such a connection already.
     pub fn accept(&mut self, now: Instant, config: Arc<Config>, packet: &Packet) -> Option<ConnectionId> {
         let segment = packet.tcp()?;
@@ -102,7 +102,7 @@ impl Endpoint {
         Ok(self.insert(Connection::connect(now, config, opening), Handshake::Done))
     }
 
-    /// Goes on with a connection that another endpoint has had ([`Connection::resume`]).
+    /// Continues a connection of another endpoint ([`Connection::resume`]).
     pub fn resume(
         &mut self,
         now: Instant,

@@ -30,7 +30,7 @@ pub(super) struct Listener {
 pub(super) enum Handshake {
     /// Completed, or without a listener.
     Done,
-    /// Counts in the backlog; the application does not know it.
+    /// Counts in the backlog; the application does not know of it.
     HalfOpen,
     /// The application has it (RFC 7413).
     Early,

@@ -30,10 +30,10 @@ use fast_open::CookieCache;
 use listener::{Handshake, Listener};
 use lookup::Recent;
 
-/// Answers to segments that belong to nobody wait here; more than these are not worth keeping.
+/// The most pending answers to segments without a connection; further ones are dropped.
 const MAX_REPLIES: usize = 256;
 
-/// What an endpoint is made of.
+/// Parameters of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointConfig {
     /// The addresses that are this host's.
@@ -63,7 +63,7 @@ pub struct Outgoing {
     pub packet: Packet,
     /// Why it is sent.
     pub reason: Reason,
-    /// Whose it is; `None` for the reset of a segment that belonged to nobody.
+    /// Its connection; `None` for the reset of a segment without one.
     pub connection: Option<ConnectionId>,
 }
 
@@ -103,7 +103,7 @@ pub struct Endpoint {
     cookies: CookieCache,
     cookie_key: [u8; 16],
     ready: VecDeque<u32>,
-    /// Deadlines, the earliest first. An entry may be too early (the connection is asked again) but never too late.
+    /// Deadlines, the earliest first. An entry may be too early (the connection is polled again) but never too late.
     deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
     replies: VecDeque<Packet>,
     events: VecDeque<(ConnectionId, Event)>,
@@ -134,7 +134,7 @@ impl Endpoint {
         }
     }
 
-    /// An endpoint that speaks in the name of others, for a node in the network: it has every address, and takes whatever it is given.
+    /// An endpoint that acts for other hosts, for a node in the network: it has every address, and accepts every packet.
     pub fn for_others(secret: [u8; 16]) -> Self {
         Self { has_every_address: true, ..Self::new(EndpointConfig { addresses: Vec::new(), secret }) }
     }
@@ -143,13 +143,13 @@ impl Endpoint {
         self.has_every_address || self.addresses.contains(&address)
     }
 
-    /// Takes a connection out in whatever state it is: nothing more is sent on it, and segments of it belong to nobody.
+    /// Removes a connection in any state: nothing more is sent on it, and its segments belong to no connection.
     pub fn withdraw(&mut self, id: ConnectionId) -> Option<Connection> {
         self.connection(id)?;
         self.remove(id.index)
     }
 
-    /// A connection, to look at.
+    /// A connection, read-only.
     pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
         let entry = self.entries.get(id.index as usize).filter(|entry| entry.generation == id.generation)?;
         entry.connection.as_deref()
@@ -182,11 +182,14 @@ impl Endpoint {
     ///
     /// # Panics
     ///
-    /// If it does not: that is a bug of this crate, whatever the peers did.
+    /// If it does not, which is a bug of this crate.
     pub fn assert_invariants(&self) {
         for &(key, index) in &self.by_addresses {
             let connection = self.entries[index as usize].connection.as_deref();
-            assert!(connection.is_some_and(|c| key == hash(&self.secret, c.local(), c.remote())), "an entry of nobody");
+            assert!(
+                connection.is_some_and(|c| key == hash(&self.secret, c.local(), c.remote())),
+                "an entry without a connection"
+            );
         }
         for (index, entry) in (0_u32..).zip(&self.entries) {
             let Some(connection) = entry.connection.as_deref() else { continue };
@@ -317,14 +320,14 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// The events of connections that were not asked for segments yet: an application may look before
-    /// [`Self::poll_transmit`], so that its answer goes with the ACK.
+    /// Collects the events of connections that were not polled for segments yet: an application may handle them before
+    /// [`Self::poll_transmit`], so that its answer carries the ACK.
     fn collect_events(&mut self) {
         for &index in &self.ready {
             let entry = &mut self.entries[index as usize];
             let id = ConnectionId { index, generation: entry.generation };
             let Some(connection) = entry.connection.as_deref_mut() else { continue };
-            // Nobody is told of a handshake that failed; see `settle`.
+            // The application does not learn of a failed passive handshake; see `settle`.
             if entry.handshake == Handshake::HalfOpen && connection.is_closed() {
                 continue;
             }
@@ -347,7 +350,7 @@ impl Endpoint {
         let Some(connection) = entry.connection.as_deref_mut() else { return };
         if connection.is_closed() {
             self.by_addresses.remove(&(hash(&self.secret, connection.local(), connection.remote()), index));
-            // Nobody was told of a connection whose handshake failed (section 3.10.7.4: back to LISTEN).
+            // The application never knew of a connection whose handshake failed (section 3.10.7.4: back to LISTEN).
             if entry.handshake == Handshake::HalfOpen {
                 self.remove(index);
                 return;
@@ -365,8 +368,8 @@ impl Endpoint {
         }
     }
 
-    /// A deadline that moved stays behind in the heap until its time. A connection that lives long, and whose deadlines come and
-    /// go, would fill it: it is made anew when most of it is stale.
+    /// A deadline that has moved stays in the heap until its time. Long connections would fill the heap with stale deadlines:
+    /// it is rebuilt when most of it is stale.
     fn forget_stale_deadlines(&mut self) {
         if self.deadlines.len() > Self::most_deadlines(self.entries.len()) {
             let scheduled = (0..).zip(&self.entries).filter(|(_, entry)| entry.connection.is_some());
@@ -419,8 +422,8 @@ impl Endpoint {
         }
     }
 
-    /// The same as [`Self::find`], without a search where segments came for the connection lately. One that is closed is searched for: its
-    /// addresses may be another's by now.
+    /// As [`Self::find`], without a search for connections of recent segments. A closed connection is searched for: its
+    /// addresses may be another one's by now.
     #[inline]
     fn find_again(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let recent = self.recent.get(local, remote).filter(|&index| {
@@ -435,7 +438,7 @@ impl Endpoint {
         Some(found)
     }
 
-    /// The connection between two addresses. Others may have the same hash: the connection itself says whether it is meant.
+    /// The connection between two addresses. Others may have the same hash: the connection's own addresses decide.
     fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let hash = hash(&self.secret, local, remote);
         let mut candidates = self.by_addresses.range((hash, 0)..=(hash, u32::MAX)).map(|&(_, index)| index);
@@ -470,8 +473,8 @@ mod tests {
     use super::*;
     use crate::profile::Profile;
 
-    /// What a host with very many connections has to count on: 1 KiB for each that does nothing, in the worst moment of the
-    /// endpoint's tables. (`holdover bench tcp-idle` measures it.)
+    /// The memory of a host with very many connections: at most 1 KiB for each idle one, when the endpoint's tables are
+    /// largest. (`holdover bench tcp-idle` measures it.)
     #[test]
     fn an_idle_connection_costs_at_most_a_kibibyte() {
         // Vectors have just doubled; nodes of a B-tree are at least 5/11 full, and a tenth more for what joins them.

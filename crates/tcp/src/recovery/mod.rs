@@ -16,7 +16,7 @@ pub enum RecoveryState {
     /// No sign of loss.
     #[default]
     Open,
-    /// Duplicate ACKs or SACKs have arrived, not enough to tell a loss from reordering.
+    /// Duplicate ACKs or SACKs have arrived, not enough to distinguish a loss from reordering.
     Disorder,
     /// The window is being reduced because the path has marked a segment (RFC 3168).
     Cwr,
@@ -58,7 +58,7 @@ pub(crate) struct LossProbe {
 pub(crate) struct Episode {
     /// Consecutive duplicate ACKs.
     pub(crate) dup_acks: u32,
-    /// Duplicate ACKs have just shown the first segment lost, whatever the state before.
+    /// Duplicate ACKs have just shown the first segment lost, in any previous state.
     pub(crate) fresh_loss: bool,
     /// Whether the next retransmission is the one that begins recovery.
     pub(crate) first_repair: bool,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
 
-use crate::delivery_rate::{Departure, LostSegment};
+use crate::departure::{Departure, LostSegment};
 use crate::on_demand::{Absent, OnDemand};
 
 /// One segment in the retransmission queue.
@@ -25,9 +25,9 @@ pub(crate) struct Sent {
     pub(crate) push: bool,
     /// The peer has it (RFC 2018).
     pub(crate) sacked: bool,
-    /// It is held lost.
+    /// It is presumed lost.
     pub(crate) lost: bool,
-    /// It was sent again since it was held lost, and that copy is held to be in flight.
+    /// It was retransmitted since it was presumed lost, and that copy is presumed in flight.
     pub(crate) retransmitted: bool,
     /// It was sent more than once (Karn's rule).
     pub(crate) ever_retransmitted: bool,
@@ -61,7 +61,7 @@ impl Sent {
         self.seq + self.len()
     }
 
-    /// Held lost, and not yet sent again.
+    /// Presumed lost, and not yet retransmitted.
     pub(crate) fn awaits_retransmission(&self) -> bool {
         self.lost && !self.retransmitted && !self.sacked
     }
@@ -75,7 +75,7 @@ pub(crate) struct RetransmissionQueue {
     lost: u32,
     retransmitted: u32,
     marks: OnDemand<Marks>,
-    /// Without SACK: how many segments duplicate ACKs say have left the network.
+    /// Without SACK: segments that have left the network according to duplicate ACKs.
     dup_acked: u32,
     /// No record before this sequence number awaits retransmission.
     hint: Option<Seq>,
@@ -248,7 +248,7 @@ impl RetransmissionQueue {
         if sent.sacked {
             return;
         }
-        let is_news = sent.retransmitted || !sent.lost;
+        let is_new_loss = sent.retransmitted || !sent.lost;
         if sent.retransmitted {
             sent.retransmitted = false;
             self.retransmitted -= 1;
@@ -257,7 +257,7 @@ impl RetransmissionQueue {
             sent.lost = true;
             self.lost += 1;
         }
-        if is_news {
+        if is_new_loss {
             self.count_loss(index);
         }
         self.after_mark(index);
@@ -317,7 +317,7 @@ impl RetransmissionQueue {
         }
     }
 
-    /// Nothing is held lost any more (an undo); copies already sent again stay in flight.
+    /// Clears all loss marks (an undo); copies already retransmitted stay in flight.
     pub(crate) fn unmark_lost(&mut self) {
         for sent in self.records.if_present().into_iter().flatten() {
             sent.lost = false;
@@ -423,7 +423,7 @@ impl RetransmissionQueue {
         any
     }
 
-    /// The record at `index` is sent again now. `counted` says whether the copy counts as in flight.
+    /// The record at `index` is retransmitted now. `counted`: whether the copy counts as in flight.
     pub(crate) fn note_retransmission(
         &mut self,
         index: usize,

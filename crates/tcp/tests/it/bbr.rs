@@ -4,20 +4,9 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, Profile, Reason, RecoveryState};
 use proptest::prelude::*;
 
+use crate::bbr_support::{at, cut, faults, is_done, path};
 use crate::properties::cases;
 use crate::world::{Path, Side, World};
-
-const fn at(ms: u64) -> Instant {
-    Instant::from_millis(ms)
-}
-
-/// 10 Mbit/s (a segment of 1460 bytes in 1.2 ms) and 25 ms each way: a product of 42 segments.
-fn path(queue: usize) -> Path {
-    let mut path = Path::clean(Duration::from_millis(25));
-    path.per_segment = Duration::from_micros(1_200);
-    path.queue_limit = queue;
-    path
-}
 
 fn stack() -> Config {
     Profile::Linux6Bbr.config()
@@ -30,10 +19,6 @@ fn transfer(path: Path, bytes: usize, seed: u64) -> World {
     world.client.to_write = bytes;
     world.client.keep = false;
     world
-}
-
-fn is_done(world: &mut World) -> bool {
-    world.server.read_len == world.client.to_write
 }
 
 /// The rate is found within a second, and the queue stays short: round trips are near the least one.
@@ -133,12 +118,8 @@ fn an_application_with_little_to_send_does_not_lower_the_rate() {
 #[test]
 fn an_outage_leaves_the_model_as_it_was() {
     for outage_ms in [300, 3_000, 20_000] {
-        let mut path = path(75);
-        path.outages = vec![(at(3_000), at(3_000 + outage_ms))];
-        path.outages_empty = true;
-        let mut world = transfer(path.clone(), 10_000_000, 11);
-        world.backward.outages = path.outages;
-        world.backward.outages_empty = true;
+        let mut world = transfer(path(75), 10_000_000, 11);
+        cut(&mut world, outage_ms);
         world.run_until(at(2_990), |_| false);
         let rate = world.client.connection().pacing_rate().unwrap();
         let before = world.server.read_len;
@@ -165,12 +146,8 @@ fn an_outage_leaves_the_model_as_it_was() {
 fn an_ack_that_was_held_back_resumes_it_at_once() {
     for outage_ms in [300, 3_000, 6_500] {
         let up = 3_000 + outage_ms;
-        let mut path = path(75);
-        path.outages = vec![(at(3_000), at(up))];
-        path.outages_empty = true;
-        let mut world = transfer(path.clone(), 10_000_000, 11);
-        world.backward.outages = path.outages;
-        world.backward.outages_empty = true;
+        let mut world = transfer(path(75), 10_000_000, 11);
+        cut(&mut world, outage_ms);
         world.run_until(at(2_980), |_| false);
         let point = world.server.connection().rcv_nxt();
         world.server.connection().hold_ack_point(Some(point));
@@ -196,12 +173,8 @@ fn an_ack_that_was_held_back_resumes_it_at_once() {
 #[test]
 fn the_outage_grid_takes_as_long_as_on_the_kernel() {
     for (outage_ms, kernel) in [(300, 9.04), (3_000, 13.1), (7_000, 19.84)] {
-        let mut path = path(75);
-        path.outages = vec![(at(3_000), at(3_000 + outage_ms))];
-        path.outages_empty = true;
-        let mut world = transfer(path.clone(), 10_000_000, 11);
-        world.backward.outages = path.outages;
-        world.backward.outages_empty = true;
+        let mut world = transfer(path(75), 10_000_000, 11);
+        cut(&mut world, outage_ms);
         assert!(world.run_until(at(100_000), is_done));
         let took = world.now.saturating_since(Instant::ZERO).as_secs_f64();
         let again = world.client.connection().counters().bytes_retransmitted.0;
@@ -217,34 +190,8 @@ proptest! {
     /// outstanding at a timeout, or may have been considered lost by at most a fifth; and only timers send more than a burst at
     /// once.
     #[test]
-    fn faults_do_not_stop_it(
-        seed in any::<u64>(),
-        per_segment_us in 100_u64..5_000,
-        delay_ms in 1_u64..200,
-        queue in 4_usize..300,
-        loss in prop_oneof![Just(0.0), 0.0..0.2],
-        reorder in prop_oneof![Just(0.0), 0.0..0.1],
-        outages in proptest::collection::vec((300_u64..8_000, 20_u64..5_000), 0..3),
-        emptied in any::<bool>(),
-        sack in prop::bool::weighted(0.8),
-        timestamps in prop::bool::weighted(0.8),
-    ) {
-        let mut config = stack();
-        config.sack = sack;
-        config.timestamps = config.timestamps.filter(|_| timestamps);
-        let path = Path {
-            per_segment: Duration::from_micros(per_segment_us),
-            queue_limit: queue,
-            loss,
-            reorder,
-            outages: outages.into_iter().map(|(start, len)| (at(start), at(start + len))).collect(),
-            outages_empty: emptied,
-            sound_from: Instant::from_secs(15),
-            ..Path::clean(Duration::from_millis(delay_ms))
-        };
-        let mut world = World::new(config.clone(), config, path, seed);
-        world.client.to_write = 600_000;
-        world.client.keep = false;
+    fn faults_do_not_stop_it(faults in faults()) {
+        let mut world = faults.transfer(stack());
         world.log = Some(Vec::new());
         prop_assert!(world.run_until(Instant::from_secs(400), is_done), "not done");
         let log = world.log.take().unwrap_or_default();

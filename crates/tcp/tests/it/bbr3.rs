@@ -4,20 +4,9 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, Profile, RecoveryState};
 use proptest::prelude::*;
 
+use crate::bbr_support::{at, cut, faults, is_done, path};
 use crate::properties::cases;
 use crate::world::{Path, World};
-
-const fn at(ms: u64) -> Instant {
-    Instant::from_millis(ms)
-}
-
-/// 10 Mbit/s (a segment of 1460 bytes in 1.2 ms) and 25 ms each way: a product of 42 segments.
-fn path(queue: usize) -> Path {
-    let mut path = Path::clean(Duration::from_millis(25));
-    path.per_segment = Duration::from_micros(1_200);
-    path.queue_limit = queue;
-    path
-}
 
 fn v3() -> Config {
     Profile::BbrV3.config()
@@ -29,10 +18,6 @@ fn transfer(config: Config, path: Path, bytes: usize, seed: u64) -> World {
     world.client.to_write = bytes;
     world.client.keep = false;
     world
-}
-
-fn is_done(world: &mut World) -> bool {
-    world.server.read_len == world.client.to_write
 }
 
 /// Duration of a transfer in seconds, and its retransmissions in segments.
@@ -108,12 +93,8 @@ fn the_rate_follows_the_path() {
 #[test]
 fn an_outage_leaves_the_model_as_it_was() {
     for outage_ms in [300, 3_000, 20_000] {
-        let mut path = path(75);
-        path.outages = vec![(at(3_000), at(3_000 + outage_ms))];
-        path.outages_empty = true;
-        let mut world = transfer(v3(), path.clone(), 10_000_000, 11);
-        world.backward.outages = path.outages;
-        world.backward.outages_empty = true;
+        let mut world = transfer(v3(), path(75), 10_000_000, 11);
+        cut(&mut world, outage_ms);
         world.run_until(at(2_990), |_| false);
         let before = world.server.read_len;
         assert!(world.run_until(at(3_000 + outage_ms + 40_000), |world| world.server.read_len > before + 200_000));
@@ -133,34 +114,8 @@ proptest! {
     /// With any losses, delays or reordering of the path, everything arrives, within the bounds given by the faults and the
     /// path's rate.
     #[test]
-    fn faults_do_not_stop_it(
-        seed in any::<u64>(),
-        per_segment_us in 100_u64..5_000,
-        delay_ms in 1_u64..200,
-        queue in 4_usize..300,
-        loss in prop_oneof![Just(0.0), 0.0..0.2],
-        reorder in prop_oneof![Just(0.0), 0.0..0.1],
-        outages in proptest::collection::vec((300_u64..8_000, 20_u64..5_000), 0..3),
-        emptied in any::<bool>(),
-        sack in prop::bool::weighted(0.8),
-        timestamps in prop::bool::weighted(0.8),
-    ) {
-        let mut config = v3();
-        config.sack = sack;
-        config.timestamps = config.timestamps.filter(|_| timestamps);
-        let path = Path {
-            per_segment: Duration::from_micros(per_segment_us),
-            queue_limit: queue,
-            loss,
-            reorder,
-            outages: outages.into_iter().map(|(start, len)| (at(start), at(start + len))).collect(),
-            outages_empty: emptied,
-            sound_from: Instant::from_secs(15),
-            ..Path::clean(Duration::from_millis(delay_ms))
-        };
-        let mut world = World::new(config.clone(), config, path, seed);
-        world.client.to_write = 600_000;
-        world.client.keep = false;
+    fn faults_do_not_stop_it(faults in faults()) {
+        let mut world = faults.transfer(v3());
         world.ledger = Some(crate::ledger::Ledger::default());
         prop_assert!(world.run_until(Instant::from_secs(400), is_done), "not done");
         world.ledger.as_ref().expect("one is kept").assert_balanced(1_448, 5);

@@ -2,6 +2,7 @@
 
 mod bbr;
 mod bbr3;
+mod bbr_support;
 mod bsd;
 mod corpus;
 mod counted;

@@ -2,27 +2,9 @@
 
 use holdover_base::Duration;
 
-use super::experiment::{Case, Experiment, Measure, Value};
+use super::experiment::{Case, Experiment, Measure, Tolerance, Value};
 use super::subject::{Subject, TrialError};
 use crate::{Lateness, Namespace, Repeated};
-
-/// The allowed difference between the kernel's and the profile's values.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Tolerance {
-    /// None.
-    Exact,
-    /// For counts: this percentage of the larger one, or this amount.
-    Share {
-        /// Percent.
-        percent: f64,
-        /// In the value's own unit.
-        least: f64,
-    },
-    /// For times determined by timers: an eighth, which the kernel's timer wheel may add, and 30 ms for a busy machine.
-    Timer,
-    /// The value is shown and not compared.
-    Shown,
-}
 
 /// The result of comparing one measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +84,7 @@ impl Tolerance {
         let close = |kernel: f64, ours: f64| match self {
             Self::Exact => (kernel - ours).abs() < 1e-9,
             Self::Share { percent, least } => (kernel - ours).abs() <= (kernel.max(ours) * percent / 100.0).max(least),
-            // An immediate event waits for no timer, whatever timers ran before.
+            // An immediate event waits for no timer, independent of earlier timers.
             Self::Timer if ours < AT_ONCE => (kernel - ours).abs() <= 30.0,
             Self::Timer => ours - 8.0 <= kernel && kernel <= ours + (ours + ran) / 8.0 + 30.0,
             Self::Shown => true,

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::Profile;
 
-use super::subject::{Subject, TrialError};
-use super::{Observation, Tolerance};
+use super::subject::{Observation, Subject, TrialError};
 use crate::Congestion;
 
 /// A question about a TCP, and how it is examined.
@@ -64,6 +63,24 @@ pub struct Measure {
     pub name: &'static str,
     /// The allowed difference between kernel and profile.
     pub tolerance: Tolerance,
+}
+
+/// The allowed difference between the kernel's and the profile's values.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Tolerance {
+    /// None.
+    Exact,
+    /// For counts: this percentage of the larger one, or this amount.
+    Share {
+        /// Percent.
+        percent: f64,
+        /// In the value's own unit.
+        least: f64,
+    },
+    /// For times determined by timers: an eighth, which the kernel's timer wheel may add, and 30 ms for a busy machine.
+    Timer,
+    /// The value is shown and not compared.
+    Shown,
 }
 
 /// A permanent difference.

@@ -18,8 +18,8 @@ mod undo;
 mod window;
 
 pub use action::LocalAction;
-pub use compare::{CaseResult, Tolerance, Verdict, try_case};
-pub use experiment::{Case, Experiment, Known, Length, Measure, Value};
+pub use compare::{CaseResult, Verdict, try_case};
+pub use experiment::{Case, Experiment, Known, Length, Measure, Tolerance, Value};
 pub use peer::{FIRST_BYTE, Happening, Sample, Script, Seen, Wire};
 pub use statements::{Evidence, Judgement, STATEMENTS, Statement};
 pub use subject::{Ended, Observation, RtoMax, Setup, Subject, TrialError, run};

@@ -100,7 +100,7 @@ impl Plan {
     pub(super) fn measure(&self, subject: Subject<'_>) -> Result<Vec<Value>, TrialError> {
         let observation = self.observe(subject)?;
         let up = observation.marked(UP)?;
-        let after = |seen: &&Seen| seen.at >= up && seen.news > 0;
+        let after = |seen: &&Seen| seen.at >= up && seen.new_bytes > 0;
         let wire = &observation.wire;
         let first = wire.seen.iter().find(after).map(|seen| seen.at);
         let in_order = wire.seen.iter().find(|seen| after(seen) && seen.in_order).map(|seen| seen.at);
@@ -297,9 +297,9 @@ fn arrive_late(wire: &mut Wire) {
 /// The new data, in segments, within one second from the first new data at or after `from`. Its delay is a separate measure, since the
 /// kernel's timers are late.
 pub(super) fn segments_in_1_s(wire: &Wire, from: Instant) -> Value {
-    let mut news = wire.seen.iter().filter(|seen| seen.at >= from && seen.news > 0).peekable();
-    let end = news.peek().map_or(from, |first| first.at + Duration::from_secs(1));
-    let bytes: u32 = news.take_while(|seen| seen.at < end).map(|seen| seen.news).sum();
+    let mut arrivals = wire.seen.iter().filter(|seen| seen.at >= from && seen.new_bytes > 0).peekable();
+    let end = arrivals.peek().map_or(from, |first| first.at + Duration::from_secs(1));
+    let bytes: u32 = arrivals.take_while(|seen| seen.at < end).map(|seen| seen.new_bytes).sum();
     Value::Count((bytes / FULL).into())
 }
 

@@ -40,7 +40,7 @@ pub struct Seen {
     /// Whether it was lost because the wire was cut.
     pub lost: bool,
     /// The number of its bytes that the script's receiver did not have.
-    pub news: u32,
+    pub new_bytes: u32,
     /// Whether it increased the number that the receiver can acknowledge.
     pub in_order: bool,
 }
@@ -343,8 +343,8 @@ impl Wire {
         let mut kept = segment.clone();
         kept.payload = zeros(segment.payload.len());
         let before = self.rcv_nxt;
-        let news = if lost || is_syn { 0 } else { self.receive(segment) };
-        self.seen.push(Seen { at: self.now, segment: kept, lost, news, in_order: self.rcv_nxt != before });
+        let new_bytes = if lost || is_syn { 0 } else { self.receive(segment) };
+        self.seen.push(Seen { at: self.now, segment: kept, lost, new_bytes, in_order: self.rcv_nxt != before });
         if is_syn {
             if lost {
                 self.ignored_syns = self.ignored_syns.saturating_sub(1);
@@ -440,7 +440,7 @@ impl<S: Script> PacketEndpoint for Peer<S> {
     fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
         let packet = self.wire.out.first_entry().filter(|entry| entry.key().0 <= now)?.remove();
         if let Payload::Tcp(segment) = &packet.payload {
-            self.wire.sent.push(Seen { at: now, segment: segment.clone(), lost: false, news: 0, in_order: false });
+            self.wire.sent.push(Seen { at: now, segment: segment.clone(), lost: false, new_bytes: 0, in_order: false });
         }
         Some(packet)
     }

@@ -262,7 +262,7 @@ impl KernelSide<'_> {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut buffer = vec![0; 65_536];
-                while self.goes_on() {
+                while self.is_running() {
                     match reader.read(&mut buffer) {
                         Ok(0) => break,
                         Ok(_) => {}
@@ -279,12 +279,12 @@ impl KernelSide<'_> {
         stream.abort()
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         !self.is_over.load(Ordering::Relaxed) && self.clock.now() < self.end
     }
 
     fn wait_until(&self, at: Instant) {
-        while self.goes_on() && self.clock.now() < at {
+        while self.is_running() && self.clock.now() < at {
             std::thread::sleep(at.saturating_since(self.clock.now()).min(POLL).into());
         }
     }
@@ -293,7 +293,7 @@ impl KernelSide<'_> {
     fn write(&self, stream: &mut KernelStream, len: usize) {
         let bytes = vec![b'x'; len.min(1 << 20)];
         let mut left = len;
-        while left > 0 && self.goes_on() {
+        while left > 0 && self.is_running() {
             match stream.write(&bytes[..left.min(bytes.len())]) {
                 Ok(written) => left -= written,
                 Err(error) => self.note_end(&error),

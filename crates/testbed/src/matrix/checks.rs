@@ -1,12 +1,11 @@
 //! Checks of a completed run: equal streams, the negotiated options, plausible `TCP_INFO`, and kernel counters without
 //! errors.
 
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
 use holdover_tcp::{Connection, Disposition, Endpoint};
 
-use super::run::KernelEnd;
-use super::{Application, Combination, Family, Flow, Opening, Path};
-use crate::{Counters, ImpairmentCounters, Shell, TunDirection};
+use super::{Application, Combination, Digest, Family, Flow, Opening, Path};
+use crate::{Counters, ImpairmentCounters, Shell, TcpInfo, TunDirection};
 
 /// The data available after a run.
 pub(super) struct Evidence<'a> {
@@ -19,6 +18,19 @@ pub(super) struct Evidence<'a> {
     pub(super) kernel: &'a KernelEnd,
     pub(super) counters: &'a Counters,
     pub(super) shell: &'a Shell<'a>,
+}
+
+/// The final state of the kernel's side.
+pub(super) struct KernelEnd {
+    pub(super) sent: Digest,
+    pub(super) received: Digest,
+    pub(super) first_difference: Option<u64>,
+    pub(super) congestion: String,
+    /// At the end of our side's stream.
+    pub(super) info_at_end: TcpInfo,
+    /// At the end of the connection.
+    pub(super) info: TcpInfo,
+    pub(super) done_at: Instant,
 }
 
 /// Bits of `tcpi_options`.

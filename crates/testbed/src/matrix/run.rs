@@ -9,14 +9,13 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectError, Endpoint, EndpointConfig, ListenError};
 
-use super::checks::{self, Evidence};
+use super::checks::{self, Evidence, KernelEnd};
 use super::gate::Gate;
 use super::{Application, Combination, Family, Opening, Path, Sink, Source};
-use crate::{Counters, matrix::Digest};
 use crate::{
-    CountersError, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, NamespaceError, Shell,
-    ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig, TunDirection,
-    TunError, WallClock, sysctl,
+    Counters, CountersError, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, NamespaceError,
+    Shell, ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig,
+    TunDirection, TunError, WallClock, sysctl,
 };
 
 /// The delay of every path, each way.
@@ -259,19 +258,6 @@ struct KernelSide<'a> {
     options: SocketOptions,
     source: Source,
     sink: Sink,
-}
-
-/// The final state of the kernel's side.
-pub(super) struct KernelEnd {
-    pub(super) sent: Digest,
-    pub(super) received: Digest,
-    pub(super) first_difference: Option<u64>,
-    pub(super) congestion: String,
-    /// At the end of our side's stream.
-    pub(super) info_at_end: TcpInfo,
-    /// At the end of the connection.
-    pub(super) info: TcpInfo,
-    pub(super) done_at: Instant,
 }
 
 /// A failed call, and the reason.

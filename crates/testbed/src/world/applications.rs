@@ -16,7 +16,7 @@ use holdover_tcp::ConnectionError;
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::HostError;
+use super::host_error::HostError;
 use crate::shell::timespec;
 use crate::socket::tcp_info;
 use crate::{Namespace, SocketOptions, TcpInfo, Waker};
@@ -111,7 +111,7 @@ struct Connection {
 
 /// Bytes in one read or write.
 const PIECE: usize = 256 << 10;
-/// What applications send. Made when it is needed, as constants of this size would be a part of the program's file.
+/// The data that applications send. Allocated at run time, as a constant of this size would be a part of the program's file.
 static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; PIECE]);
 /// The most consecutive reads or writes of a socket, so that others are not starved.
 const BATCH: usize = 8;
@@ -242,7 +242,7 @@ impl Applications {
         for (_, socket) in &self.listeners {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        // A closed connection would be reported again and again, whatever the requested events.
+        // A closed connection would be reported again and again, for any requested events.
         let asked: Vec<usize> =
             (0..self.connections.len()).filter(|&index| !self.connections[index].interest().is_empty()).collect();
         for &index in &asked {

@@ -11,13 +11,11 @@ use holdover_sim::{
 
 use super::addresses::{any, host_prefix, link_local};
 use super::applications::{Applications, Command, Listening, Outbox, Report};
+use super::host_error::HostError;
 use super::interface::{Interface, Port};
 use super::stack::{self, KernelStack};
 use super::{RealError, RealOptions};
-use crate::{
-    Counters, CountersError, Namespace, NamespaceError, NamespaceThread, Netlink, NetlinkError, Route, SocketError,
-    SocketOptions, SysctlError, Tun, TunConfig, TunError, Waker, sysctl,
-};
+use crate::{Counters, Namespace, NamespaceThread, Netlink, Route, SocketOptions, Tun, TunConfig, Waker, sysctl};
 
 /// The name of the interface of an external host whose links are wires; loopback is the only other one.
 pub const INTERFACE: &str = "tun0";
@@ -25,37 +23,6 @@ pub const INTERFACE: &str = "tun0";
 pub const ETHERNET_INTERFACE: &str = "eth0";
 /// The name of the interface of an external host behind a modem; loopback is the only other one.
 pub const MODEM_INTERFACE: &str = "wwan0";
-
-/// A host could not be created, or has failed.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    /// Its namespace.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// Its interface.
-    #[error(transparent)]
-    Tun(#[from] TunError),
-    /// Its addresses and routes.
-    #[error(transparent)]
-    Netlink(#[from] NetlinkError),
-    /// A parameter of its kernel.
-    #[error(transparent)]
-    Sysctl(#[from] SysctlError),
-    /// Its kernel's counters.
-    #[error(transparent)]
-    Counters(#[from] CountersError),
-    /// A socket of its applications.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// A system call failed.
-    #[error("{call} failed")]
-    Call {
-        /// The call.
-        call: &'static str,
-        /// The kernel's reason.
-        source: io::Error,
-    },
-}
 
 /// The plan of an external host, derived from the world's description before anything is created.
 #[derive(Clone, Debug)]
@@ -345,7 +312,7 @@ impl Host {
         self.wake.wake();
     }
 
-    /// Waits for the end of the thread, which was told to end, and returns the kernel's counters of the run.
+    /// Waits for the end of the thread, after the request to stop, and returns the kernel's counters of the run.
     pub(super) fn join(&mut self) -> Option<Counters> {
         self.thread.take().and_then(|thread| thread.join().ok().flatten())
     }

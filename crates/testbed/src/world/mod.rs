@@ -25,6 +25,7 @@ mod addresses;
 mod agent;
 mod applications;
 mod host;
+mod host_error;
 mod interface;
 mod lateness;
 mod observed;
@@ -46,12 +47,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 pub use agent::{AgentThread, Heard, LinkEvents};
-pub use host::{ETHERNET_INTERFACE, HostError, INTERFACE, MODEM_INTERFACE};
+pub use host::{ETHERNET_INTERFACE, INTERFACE, MODEM_INTERFACE};
+pub use host_error::HostError;
 pub use lateness::Lateness;
 pub use stack::{KernelStack, StackError};
 
-use crate::shell::{Precedence, TimerSlack, WallClock, timespec};
-use crate::{Congestion, Counters, Namespace, TcpInfo, Waker};
+use crate::shell::{Precedence, TimerSlack, timespec};
+use crate::{Congestion, Counters, Namespace, TcpInfo, Waker, WallClock};
 use agent::AgentPort;
 use applications::{Command, Report};
 use host::{Host, HostPlan};

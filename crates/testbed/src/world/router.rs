@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use holdover_sim::{LinkId, NodeId, OutageKind, WorldConfig};
 
 use super::addresses::{any, host_prefix};
-use super::host::{HostError, addresses_on};
+use super::host::addresses_on;
+use super::host_error::HostError;
 use super::interface::{Interface, Port};
 use crate::{Namespace, Netlink, Route, Tun, TunConfig, sysctl};
 

@@ -189,7 +189,7 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     appear(&mut core, "lo", false);
     appear(&mut core, "wlan0", false);
     assert_eq!(reported(&diary), [] as [&str; 0]);
-    // It had no carrier before it was an uplink; its engine is told.
+    // It had no carrier before it was an uplink; its engine is notified.
     hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
     appear(&mut core, "wlan0", true);
     assert_eq!(reported(&diary), ["wlan0 attached", "wlan0 down"]);

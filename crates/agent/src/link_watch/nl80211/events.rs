@@ -17,7 +17,7 @@ pub struct WifiEvents(GenericEvents);
 #[derive(Debug, Default)]
 pub struct EventBatch {
     /// In order.
-    pub news: Vec<WifiEvent>,
+    pub events: Vec<WifiEvent>,
     /// Events were lost; associations must be queried.
     pub is_torn: bool,
 }
@@ -74,7 +74,7 @@ impl WifiEvents {
         while let Some(notification) = self.0.receive()? {
             match notification {
                 GenericNotification::Messages(messages) => {
-                    batch.news.extend(messages.iter().filter_map(|(command, message)| news_of(*command, message)));
+                    batch.events.extend(messages.iter().filter_map(|(command, message)| event_of(*command, message)));
                 }
                 GenericNotification::Overrun => batch.is_torn = true,
             }
@@ -90,7 +90,7 @@ impl AsFd for WifiEvents {
 }
 
 /// Parses an association event.
-fn news_of(command: u8, message: &[u8]) -> Option<WifiEvent> {
+fn event_of(command: u8, message: &[u8]) -> Option<WifiEvent> {
     let index = u32_value(message, INTERFACE)?;
     match command {
         // A status other than 0 is a failed attempt; a former association has ended by an event of its own.
@@ -152,7 +152,7 @@ mod tests {
                 let byte = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
                 let bytes: Vec<u8> = (0..line.len()).step_by(2).map(byte).collect();
                 let family = u16::from_ne_bytes([bytes[4], bytes[5]]);
-                let read = messages(&bytes, family).filter_map(|(command, message)| news_of(command, message));
+                let read = messages(&bytes, family).filter_map(|(command, message)| event_of(command, message));
                 read.collect::<Vec<_>>()
             })
             .collect();
@@ -170,9 +170,9 @@ mod tests {
         let mac = attribute(MAC, &AP);
         let status = |code: u16| attribute(attribute::STATUS_CODE, &code.to_ne_bytes());
         let refused = [interface(), mac.clone(), status(17)].concat();
-        assert_eq!(news_of(command::CONNECT, &refused), None);
+        assert_eq!(event_of(command::CONNECT, &refused), None);
         assert_eq!(
-            news_of(command::ROAM, &[interface(), mac].concat()),
+            event_of(command::ROAM, &[interface(), mac].concat()),
             Some(WifiEvent::Roamed { index: 3, bssid: Some(Bssid(AP)) }),
             "made up: mac80211 has no such event"
         );
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn levels_and_losses_are_read() {
         let report = |inner: Vec<u8>| {
-            news_of(command::NOTIFY_CQM, &[interface(), attribute(attribute::CQM | 0x8000, &inner)].concat())
+            event_of(command::NOTIFY_CQM, &[interface(), attribute(attribute::CQM | 0x8000, &inner)].concat())
         };
         let level = attribute(attribute::CQM_LEVEL, &(-71i32).to_ne_bytes());
         assert_eq!(report(level), Some(WifiEvent::Level { index: 3, level: Dbm(-71) }));
@@ -195,10 +195,10 @@ mod tests {
         let frame = attribute(attribute::FRAME, &[&[0xc0; 16][..], &AP].concat());
         let whole = [interface(), frame].concat();
         let left = WifiEvent::Left { index: 3, bssid: Bssid(AP) };
-        assert_eq!(news_of(command::DEAUTHENTICATE, &whole), Some(left));
+        assert_eq!(event_of(command::DEAUTHENTICATE, &whole), Some(left));
         // The frame is padded at its end.
         for cut in 0..whole.len() - 2 {
-            assert_eq!(news_of(command::DEAUTHENTICATE, &whole[..cut]), None, "{cut}");
+            assert_eq!(event_of(command::DEAUTHENTICATE, &whole[..cut]), None, "{cut}");
         }
     }
 }

@@ -19,7 +19,7 @@ const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long TCP counts as active after its last packet.
 const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
-/// How long after its last packet TCP may go on.
+/// How long after its last packet TCP may continue.
 const AWAKE_FOR: Duration = Duration::from_secs(5);
 
 impl SilenceWatch {

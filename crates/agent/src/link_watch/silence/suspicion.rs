@@ -108,8 +108,8 @@ impl Suspicion {
 
     /// Whether no probe is left for a stream that has stopped.
     pub(super) fn is_answered(&self, now: Instant, is_alone: bool) -> bool {
-        let has_nobody = self.peer.is_none() && (is_alone || self.answered_at.is_some());
-        has_nobody || now.saturating_since(self.began_at) >= RECENTLY
+        let has_no_peer = self.peer.is_none() && (is_alone || self.answered_at.is_some());
+        has_no_peer || now.saturating_since(self.began_at) >= RECENTLY
     }
 
     /// The time until the next probe of next hops: `ask_every` at first, then short, and growing with the age of the silence.

@@ -2,7 +2,7 @@
 //!
 //! Linux charges softirqs to the task that they interrupt, unless it is built with `IRQ_TIME_ACCOUNTING`. Everything of a measurement runs
 //! on one processor: the hosts' sockets in this thread, the processes on the router, and softirqs within either or in `ksoftirqd`. The
-//! sum of the run times of these is the time for hosts, router and softirqs, whatever else the machine does.
+//! sum of their run times is the time for hosts, router and softirqs, without other load of the machine.
 
 use std::fs;
 use std::io;
@@ -75,7 +75,10 @@ fn task_named(name: &str) -> io::Result<PathBuf> {
             return Ok(path);
         }
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, format!("/proc shows no {name}: the time of softirqs cannot be told")))
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("/proc shows no {name}: the time of softirqs cannot be measured"),
+    ))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Frames {
         Ok(Self { senders: [down, up], flows, sent: 0, _discards: [fixed?, mobile?] })
     }
 
-    /// Sends so many segments in each direction.
+    /// Sends `segments` in each direction.
     pub(super) fn send(&mut self, segments: u64) -> Result<(), Failed> {
         for _ in 0..segments {
             let (flow, turn) = (self.sent % self.flows, self.sent / self.flows);
@@ -64,7 +64,7 @@ impl Frames {
         Ok(())
     }
 
-    /// The packets that both hosts have got so far, whatever they are.
+    /// Packets that both hosts have received so far, of any kind.
     pub(super) fn received(&self) -> Result<u64, Failed> {
         self.senders.iter().map(|sender| packets(&sender.host, Line::INTERFACE).map(|[received, _]| received)).sum()
     }
@@ -89,7 +89,7 @@ impl Sender {
         Ok(Self { host: host.clone(), socket, index, frame })
     }
 
-    /// The TCP checksum is not made anew: routers do not look at it.
+    /// The TCP checksum is not updated: routers do not check it.
     fn send(&mut self, ports: [u16; 2], seq: u32, ack: u32) -> Result<(), Failed> {
         let tcp = &mut self.frame[TCP..];
         tcp[..2].copy_from_slice(&ports[0].to_be_bytes());

@@ -140,7 +140,7 @@ impl Way {
         }
     }
 
-    /// Sends so many packets without hosts in each direction.
+    /// Sends `packets` without hosts in each direction.
     pub(super) fn send(&mut self, packets: u64) -> Result<(), Failed> {
         match &mut self.frames {
             Some(frames) => frames.send(packets),

@@ -84,7 +84,7 @@ const LOADS: [Load; 7] = [
     Load::Packets { flows: 100_000 },
 ];
 
-/// Everything is made anew so often, as where things lie in memory makes a difference too.
+/// How often everything is set up again: the placement in memory affects the time.
 const ROUNDS: usize = 3;
 /// Turns of each load in a round.
 const TURNS: usize = 20;

@@ -56,7 +56,7 @@ impl Streams {
         Ok(Self { ends, epoll })
     }
 
-    /// Moves so many bytes to the mobile host, in equal parts on all connections, at most `at_once` in a write.
+    /// Moves `bytes` to the mobile host, in equal parts on all connections, at most `at_once` in a write.
     pub(super) fn download(&mut self, bytes: u64, at_once: usize) -> Result<(), Failed> {
         let [senders, receivers] = &mut self.ends;
         let (zeros, mut buffer) = (vec![0; at_once], vec![0; 256 << 10]);
@@ -94,7 +94,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Each connection carries a message to the fixed host and one back, so many times. The connections take turns.
+    /// Each connection carries a message to the fixed host and one back, `times` times. The connections take turns.
     pub(super) fn exchange(&mut self, times: u64) -> Result<(), Failed> {
         let mut message = [0; MESSAGE_BYTES];
         let mut ready = Vec::with_capacity(1024);

@@ -43,7 +43,7 @@ impl Ownership {
             known.idle_since = now;
         }
         let Some(Record { owner, .. }) = known.record.clone() else {
-            // The former owner has removed the key: claim it anew.
+            // The former owner has removed the key: claim it again.
             if known.is_here {
                 known.evidence = known.evidence.filter(|evidence| *evidence != Evidence::Adopted);
                 self.wanted.insert(mobile);

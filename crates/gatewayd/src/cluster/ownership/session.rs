@@ -227,9 +227,9 @@ impl Ownership {
             }
             Answer::WatchEnded { is_compacted } => session.is_list_due |= is_compacted,
             Answer::Claimed(changes) => {
-                let is_news = changes.iter().any(|change| self.is_news(change));
+                let is_newer = changes.iter().any(|change| self.is_newer(change));
                 changes.into_iter().for_each(|change| self.learn_claimed(now, change));
-                if !is_news {
+                if !is_newer {
                     self.session.claims_at = now + RETRY_AFTER;
                 }
             }
@@ -238,7 +238,7 @@ impl Ownership {
     }
 
     /// Whether the state of a mobile host's key is newer than what is known.
-    fn is_news(&self, change: &Change) -> bool {
+    fn is_newer(&self, change: &Change) -> bool {
         let Subject::Mobile { address, .. } = &change.subject else { return false };
         self.mobiles.get(address).is_none_or(|known| change.epoch > known.epoch)
     }
@@ -291,7 +291,7 @@ impl Ownership {
     fn note_failure(&mut self, now: Instant, kind: Kind, reason: String) {
         self.counters.failed += 1;
         if kind == Kind::List {
-            // Its revision may be compacted: it begins anew.
+            // Its revision may be compacted: it starts over.
             self.session.listing = None;
         }
         if self.session.failures.is_empty() {

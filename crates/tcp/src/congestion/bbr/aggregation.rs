@@ -3,7 +3,8 @@
 
 use holdover_base::{Duration, Instant};
 
-use super::{bdp, segments_in};
+use super::bdp;
+use crate::bandwidth::segments_in;
 
 /// The maximum covers the current and the previous period of this many rounds.
 const PERIOD_ROUNDS: u32 = 5;
@@ -46,7 +47,7 @@ impl Aggregation {
         self.extra[0] = self.extra[0].max(extra);
     }
 
-    /// What the window is increased by, in segments.
+    /// The increase of the window, in segments.
     pub(in crate::congestion) fn allowance(&self, bw: u64) -> u64 {
         self.extra[0].max(self.extra[1]).min(bdp(bw, MOST, super::UNIT))
     }

@@ -14,6 +14,7 @@ mod policer;
 
 use holdover_base::{Duration, Instant, Rng};
 
+use crate::bandwidth::{BW_SHIFT, bandwidth, bytes_per_second, segments_in};
 use crate::delivery_rate::RateSample;
 use crate::pacing::burst_segments;
 use crate::recovery::RecoveryState;
@@ -21,7 +22,6 @@ use aggregation::Aggregation;
 use filter::MaxFilter;
 use policer::{Policer, PolicerAck, PolicerEvent};
 
-const BW_SHIFT: u32 = 24;
 pub(super) const UNIT: u64 = 256;
 /// 2 / ln 2, the least gain that doubles the rate in each round (section 4.1.1, BBRHighGain).
 const HIGH_GAIN: u64 = 739;
@@ -40,7 +40,7 @@ const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 pub(super) const MIN_CWND: u32 = 4;
 /// The pipe is full when the rate has grown by less than a quarter in three rounds (section 4.3.2.2).
 const FULL_BANDWIDTH_ROUNDS: u8 = 3;
-/// What pacing stays below the rate, in percent, so that no queue builds up (Linux `bbr_pacing_margin_percent`).
+/// How far pacing stays below the rate, in percent, so that no queue builds up (Linux `bbr_pacing_margin_percent`).
 const MARGIN_PERCENT: u64 = 1;
 /// Below 1.2 Mbit/s segments leave one by one (section 4.2.2), in bytes per second.
 const SINGLE_SEGMENTS_BELOW: u64 = 150_000;
@@ -121,7 +121,7 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
 }
 
-/// What follows from an ACK.
+/// The result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Decision {
     pub(crate) cwnd: u32,
@@ -131,28 +131,11 @@ pub(crate) struct Decision {
     pub(crate) is_app_limited: bool,
 }
 
-/// The rate of `delivered` segments in `took`.
-pub(crate) fn bandwidth(delivered: u64, took: Duration) -> u64 {
-    let rate = (u128::from(delivered) << BW_SHIFT) * 1_000 / u128::from(took.as_nanos().max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
-/// Segments that `bw` amounts to in `span`.
-fn segments_in(bw: u64, span: Duration) -> u64 {
-    let segments = (u128::from(bw) * u128::from(span.as_nanos() / 1_000)) >> BW_SHIFT;
-    u64::try_from(segments).unwrap_or(u64::MAX)
-}
-
 /// `gain` times the product of `bw` and `rtt`, in segments, rounded up.
 pub(super) fn bdp(bw: u64, rtt: Duration, gain: u64) -> u64 {
     let product =
         (u128::from(bw) * u128::from(rtt.as_nanos() / 1_000)).saturating_mul(u128::from(gain)) / u128::from(UNIT);
     u64::try_from(product.div_ceil(1 << BW_SHIFT)).unwrap_or(u64::MAX)
-}
-
-pub(super) fn bytes_per_second(bw: u64, mss: u32) -> u64 {
-    let rate = (u128::from(bw) * u128::from(mss) * 1_000_000) >> BW_SHIFT;
-    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 /// Segments that leave at once at `rate` bytes per second, at least (section 4.2.2).
@@ -212,7 +195,7 @@ impl Bbr {
         self.prior_state = RecoveryState::Loss;
         self.full_bandwidth = 0;
         self.is_round_start = true;
-        let news = self.policer.on_ack(&PolicerAck {
+        let event = self.policer.on_ack(&PolicerAck {
             now,
             delivered: totals.delivered,
             lost: totals.lost,
@@ -222,7 +205,7 @@ impl Bbr {
             is_probing_bandwidth: self.mode == Mode::ProbeBandwidth,
             mss,
         });
-        self.heed(news, now);
+        self.apply_policer_event(event, now);
     }
 
     /// A presumed loss was spurious.
@@ -284,7 +267,7 @@ impl Bbr {
             self.is_round_start = true;
             self.conserves_packets = false;
         }
-        let news = self.policer.on_ack(&PolicerAck {
+        let event = self.policer.on_ack(&PolicerAck {
             now: ack.now,
             delivered: ack.totals.delivered,
             lost: ack.totals.lost,
@@ -294,7 +277,7 @@ impl Bbr {
             is_probing_bandwidth: self.mode == Mode::ProbeBandwidth,
             mss: ack.mss,
         });
-        self.heed(news, ack.now);
+        self.apply_policer_event(event, ack.now);
         let bw = bandwidth(sample.delivered, sample.interval);
         // A sample limited by the application is below the path's rate, but may exceed the estimate.
         if !sample.is_app_limited || bw >= self.max_bandwidth.max() {
@@ -302,8 +285,8 @@ impl Bbr {
         }
     }
 
-    fn heed(&mut self, news: PolicerEvent, now: Instant) {
-        match news {
+    fn apply_policer_event(&mut self, event: PolicerEvent, now: Instant) {
+        match event {
             PolicerEvent::None => {}
             PolicerEvent::Found => self.pacing_gain = UNIT,
             PolicerEvent::Over => self.enter_probe_bandwidth(now),

@@ -4,7 +4,7 @@
 
 use holdover_base::{Duration, Instant};
 
-use super::{BW_SHIFT, bandwidth, bytes_per_second};
+use crate::bandwidth::{BW_SHIFT, bandwidth, bytes_per_second};
 
 /// An interval lasts at least this many rounds, and is abandoned after four times as many.
 const INTERVAL_ROUNDS: u32 = 4;
@@ -140,7 +140,7 @@ mod tests {
                     mss: 1448,
                 })
             })
-            .filter(|news| *news != PolicerEvent::None)
+            .filter(|event| *event != PolicerEvent::None)
             .collect()
     }
 

@@ -2,8 +2,9 @@
 
 use holdover_base::Duration;
 
-use super::super::bbr::{Bbr, BbrAck, Decision, bandwidth, bdp};
+use super::super::bbr::{Bbr, BbrAck, Decision, bdp};
 use super::{Bbr3, MIN_CWND, STARTUP_GAIN, State};
+use crate::bandwidth::bandwidth;
 use crate::pacing::burst_segments;
 
 /// A burst is two segments at least (section 5.6.3).

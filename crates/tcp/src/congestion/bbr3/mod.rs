@@ -7,7 +7,7 @@
 //!
 //! Three things are not the draft's. It leaves the answer to ECN open (section 3.7): here an echo counts as a loss of its round. And the
 //! short-term volume begins at the window before a timeout, not at the one segment that a timeout leaves of it, which would outlast
-//! the recovery by seconds. What an undo restores is saved once for a recovery: the draft saves it anew at the first loss after each
+//! the recovery by seconds. The state that an undo restores is saved once for a recovery: the draft saves it again at the first loss after each
 //! change of state, and so saves what the recovery itself has changed.
 //!
 //! Rates are in segments per 2^24 us, gains in 1/256, volumes in segments.
@@ -22,7 +22,7 @@ use holdover_wire::Seq;
 
 use super::bbr::aggregation::Aggregation;
 use super::bbr::{BbrAck, Decision, MIN_CWND, UNIT};
-use crate::delivery_rate::LostSegment;
+use crate::departure::LostSegment;
 use crate::recovery::RecoveryState;
 pub(crate) use control::LEAST_BURST;
 use probe_bandwidth::Probing;
@@ -45,7 +45,7 @@ const PROBE_RTT_CWND_GAIN: u64 = UNIT / 2;
 const FULL_BANDWIDTH_ROUNDS: u8 = 3;
 /// Section 5.3.1.3, BBRStartupFullLossCnt.
 const STARTUP_LOSS_RANGES: u32 = 6;
-/// Section 5.3.2: DRAIN ends after so many rounds in any case.
+/// Section 5.3.2: DRAIN ends after this number of rounds in any case.
 const DRAIN_ROUNDS: u64 = 3;
 
 /// BBR.state (section 5.1).
@@ -363,11 +363,11 @@ impl Bbr3 {
             if !self.probing.is_sample {
                 continue;
             }
-            let lost_since = segment.lost - segment.departure.lost();
-            let flight = u64::from(segment.departure.flight());
+            let lost_since = segment.lost - segment.departure.lost;
+            let flight = u64::from(segment.departure.flight);
             if self.is_too_high(lost_since, flight) {
                 let at_loss = flight_at_loss(flight, lost_since);
-                self.handle_flight_too_high(now, at_loss, segment.departure.is_app_limited(), delivered, cwnd);
+                self.handle_flight_too_high(now, at_loss, segment.departure.is_app_limited, delivered, cwnd);
             }
         }
     }

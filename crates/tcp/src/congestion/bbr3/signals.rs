@@ -5,7 +5,7 @@ use super::super::bbr::BbrAck;
 use super::Bbr3;
 use crate::delivery_rate::RateSample;
 
-/// Losses of more than one in so many are too many (section 2.6, BBR.LossThresh: 2 %).
+/// A loss of more than one in this number of segments is too high (section 2.6, BBR.LossThresh: 2 %).
 const LOSS_SHARE: u64 = 50;
 
 /// Samples of rounds, and the bounds that follow from losses.

@@ -1,8 +1,10 @@
 //! The cases of the draft's appendix ("BBR Example Test Cases"), against a path of known rate and delay.
 
 use super::*;
-use crate::congestion::bbr::{Totals, bandwidth, bytes_per_second};
-use crate::delivery_rate::{DeliveryRate, Departure, Load, RateSample};
+use crate::bandwidth::{bandwidth, bytes_per_second};
+use crate::congestion::bbr::Totals;
+use crate::delivery_rate::{DeliveryRate, RateSample};
+use crate::departure::{Departure, Load};
 
 const MSS: u32 = 1_000;
 const RTT: Duration = Duration::from_millis(50);

@@ -30,7 +30,7 @@ impl AccurateState {
         self.failures.options_received |= self.seen == AccurateEcnSeen::Mangled;
     }
 
-    /// A SYN-ACK has agreed to accurate feedback. `reflected` is what it says of our SYN, which had no ECT.
+    /// A SYN-ACK has agreed to accurate feedback. `reflected` is the ECN field of our SYN as the peer has received it; we sent no ECT.
     pub(in crate::connection) fn check_syn_ack(&mut self, segment: &Segment, arrived: EcnField) {
         self.check_first_option(segment);
         if segment.options.accurate_ecn.is_some() {
@@ -103,7 +103,7 @@ impl Connection {
         if self.is_idle() { self.congestion.set_cwnd(&self.config.congestion, 1) } else { self.enter_cwr() }
     }
 
-    /// Whether a SYN asks for other feedback than the first one (section 3.1.5): the peer cannot know which of them counts.
+    /// Whether a SYN requests other feedback than the first one (section 3.1.5): the peer cannot know which of them counts.
     pub(in crate::connection) fn asks_for_other_feedback(&self, syn: &Segment) -> bool {
         let config = &self.config;
         if config.accurate_ecn.rules != AccurateEcnRules::Rfc9768 || !config.ecn.accepts_accurate() || !self.passive {
@@ -138,7 +138,7 @@ impl Connection {
         let Some(state) = &mut self.accurate_ecn else { return };
         state.of_handshake = arriving;
         if !segment.flags.contains(Flags::ACK) && ace::field(segment.flags) == 0 {
-            // The peer has given up asking for it, or its flags get lost (section 3.1.5).
+            // The peer no longer requests it, or its flags get lost (section 3.1.5).
             state.failures.no_ect = true;
         }
     }

@@ -34,7 +34,7 @@ pub enum AccurateEcnSeen {
     Mangled,
 }
 
-/// What was found to fail on the path, each for good.
+/// Failures detected on the path; none is reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Failures {
     /// No packet is sent ECN-capable: flags do not reach the other end, or the ECN field is rewritten.
@@ -81,7 +81,7 @@ pub(super) struct AccurateState {
     option_sent_at: Option<Instant>,
     /// The option goes onto the next segment: decided once for each, so that the data leaves room.
     option_wanted: bool,
-    /// Where the duplicate began that the last segment reported, if that had an option: the same duplicate once more tells that the segment
+    /// Where the duplicate began that the last segment reported, if that had an option: the same duplicate once more shows that the segment
     /// was lost.
     duplicate_reported: Option<Seq>,
     /// Where the last duplicate began: without DSACK it stands for the one reported.
@@ -171,7 +171,7 @@ impl Connection {
         self.accurate_ecn.as_ref().map_or(EcnBytes::default(), |state| state.received_bytes)
     }
 
-    /// What options for accurate feedback the peer has sent.
+    /// The options for accurate feedback that the peer has sent.
     pub fn accurate_ecn_seen(&self) -> AccurateEcnSeen {
         self.accurate_ecn.as_ref().map_or(AccurateEcnSeen::Nothing, |state| state.seen)
     }

@@ -86,7 +86,7 @@ impl Connection {
             state.data_end = Some(data.end);
         }
         if options.accurate_ecn.is_none() {
-            // An ACK of it would no longer tell which copy has arrived.
+            // An ACK of it would no longer show which copy has arrived.
             state.only_with_option.take_if(|end| data.start.lt(*end) && end.le(data.end));
             return;
         }

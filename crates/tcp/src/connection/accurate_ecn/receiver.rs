@@ -13,7 +13,7 @@ use crate::state::State;
 /// Linux answers at once when so many packets with CE were not reported (`TCP_ACCECN_ACE_MAX_DELTA`). Section
 /// 3.2.2.5.1 allows up to 7.
 const LINUX_UNREPORTED: u8 = 6;
-/// What section 3.2.2.5.1 recommends: 2, or 3 where only pure ACKs arrive and no data waits for its ACK.
+/// The recommendation of section 3.2.2.5.1: 2, or 3 where only pure ACKs arrive and no data waits for its ACK.
 const UNREPORTED: u8 = 2;
 const UNREPORTED_OF_ACKS: u8 = 3;
 

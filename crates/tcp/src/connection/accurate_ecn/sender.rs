@@ -9,7 +9,7 @@ use crate::connection::ack::AckReport;
 use crate::connection::ecn::Feedback;
 use crate::recovery::RecoveryState;
 
-/// An option that appears only after so many bytes were sent is not believed: counters may have wrapped (Linux).
+/// An option that first appears after this many sent bytes is ignored: counters may have wrapped (Linux).
 const LAST_BYTE_FOR_OPTION: u64 = (1 << 23) - 1;
 
 impl Connection {
@@ -36,7 +36,7 @@ impl Connection {
             state.failures.ignores_counts = true;
         }
         state.options_pass |= state.only_with_option.take_if(|end| end.le(segment.ack)).is_some();
-        // An ACK without news may have been overtaken.
+        // An ACK without new information may have been overtaken.
         if !has_progress {
             return;
         }

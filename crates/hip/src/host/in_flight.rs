@@ -1,0 +1,173 @@
+//! The UPDATEs of an association in flight: announcements, checks and changes of keys, until the peer has acknowledged them. `update.rs` sends
+//! and takes them.
+//!
+//! A receiver may drop an UPDATE whose ID is below its window. Several can be in flight, so one of them can arrive late, and all its
+//! retransmissions would be dropped. Therefore a retransmission gets a new ID unless it has the newest.
+
+use std::sync::Arc;
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use super::local::Local;
+use super::update_ids::{OwnIds, PeerIds};
+use crate::codec::Builder;
+use crate::crypto::DhKeyPair;
+use crate::esp::Outbound;
+
+/// The UPDATEs of an association.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Updates {
+    /// This host's IDs.
+    own: OwnIds,
+    /// The peer's IDs that were processed.
+    pub(super) peer: PeerIds,
+    /// The answer to the newest one, if it had one, and its addresses.
+    pub(super) answer: Option<Addressed>,
+    /// When an older one was last acknowledged again.
+    pub(super) repeated_at: Option<Instant>,
+    /// This host's locators known to the peer, once acknowledged.
+    pub(super) announced: Vec<IpAddr>,
+    /// The pending announcement of locators.
+    pub(super) announcement: Option<Outgoing>,
+    /// When this host's locators are announced again, before they expire at the peer.
+    pub(super) renew_at: Option<Instant>,
+    /// The pending checks of the peer's addresses.
+    pub(super) checks: Vec<Check>,
+    /// How often checks that were given up have restarted since the peer's last announcement.
+    pub(super) restarts: u32,
+    /// Checks that were given up do not restart before this time.
+    pub(super) no_restart_before: Instant,
+    pub(super) rekey: Option<Rekey>,
+    /// The pending announcement of this server's services.
+    pub(super) offer: Option<Outgoing>,
+    /// A change of keys was given up with open outcome: it is repeated when the peer is heard again.
+    pub(super) rekey_in_doubt: bool,
+    /// A change of keys was given up: this host does not begin another one by itself before this time.
+    pub(super) no_rekey_before: Option<Instant>,
+    /// When the peer was last followed to another source address.
+    pub(super) followed_at: Option<Instant>,
+}
+
+/// A packet, and its addresses.
+pub(super) type Addressed = (Builder, (IpAddr, IpAddr));
+
+/// An UPDATE that is retransmitted until it is acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    /// The IDs that it has had; for a check those that are not acknowledged.
+    ids: Vec<u32>,
+    /// Its newest ID is that of a packet with another request, too: a retransmission, which has this one alone, gets an ID of its own.
+    is_shared: bool,
+    pub(super) attempts: u32,
+    timeout: Duration,
+    pub(super) at: Instant,
+}
+
+impl Outgoing {
+    pub(super) fn new(local: &Local, now: Instant, id: u32) -> Self {
+        let timeout = local.config.retransmit_after;
+        Self { ids: vec![id], is_shared: false, attempts: 0, timeout, at: now + timeout }
+    }
+
+    /// The next ID to send it with, and the next timeout; `None` if no attempts are left.
+    pub(super) fn again(&mut self, local: &Local, now: Instant, own: &mut OwnIds) -> Option<u32> {
+        let steady = local.config.steady_retries;
+        if self.attempts >= local.config.retries.saturating_add(steady) {
+            return None;
+        }
+        self.attempts += 1;
+        if self.attempts > steady {
+            self.timeout = self.timeout * 2;
+        }
+        self.at = now + self.timeout;
+        if core::mem::take(&mut self.is_shared) || self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
+            self.ids.push(own.next());
+        }
+        self.ids.last().copied()
+    }
+
+    pub(super) fn newest_id(&self) -> u32 {
+        self.ids.last().copied().unwrap_or_default()
+    }
+
+    /// Another request is in the same packet.
+    pub(super) const fn share(&mut self) {
+        self.is_shared = true;
+    }
+
+    /// Forgets acknowledged IDs: another acknowledgement of them is a replay (RFC 7401 section 6.12.2, step 1).
+    pub(super) fn forget(&mut self, acks: &[u32]) {
+        self.ids.retain(|id| !acks.contains(id));
+    }
+
+    pub(super) fn is_acknowledged(&self, acks: &[u32]) -> bool {
+        self.ids.iter().any(|id| acks.contains(id))
+    }
+}
+
+impl Updates {
+    /// A new association: nothing is in flight, and the peer knows one address of this host.
+    pub(super) fn begin(&mut self, local: IpAddr) {
+        *self = Self { announced: vec![local], ..Self::default() };
+    }
+
+    pub(super) fn next_id(&mut self) -> u32 {
+        self.own.next()
+    }
+
+    pub(super) fn own_ids(&mut self) -> &mut OwnIds {
+        &mut self.own
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let announcement = self.announcement.as_ref().map(|it| it.at);
+        let rekey = self.rekey.as_ref().map(|it| it.outgoing.at);
+        let offer = self.offer.as_ref().map(|it| it.at);
+        let others = announcement.into_iter().chain(rekey).chain(offer).chain(self.renew_at);
+        self.checks.iter().map(|it| it.outgoing.at).chain(others).min()
+    }
+
+    /// This host has no locators: those that the peer has not acknowledged are announced again with the next ones.
+    pub(super) fn suspend_announcement(&mut self) {
+        if self.announcement.take().is_some() {
+            self.announced.clear();
+        }
+    }
+
+    /// Drops everything; returns the SPIs that are free again.
+    pub(super) fn forget(&mut self) -> Vec<u32> {
+        let spis = self.rekey.as_ref().map(Rekey::reserved_spi);
+        *self = Self::default();
+        spis.into_iter().flatten().collect()
+    }
+}
+
+/// A check of an address of the peer.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    pub(super) address: IpAddr,
+    pub(super) nonce: [u8; 16],
+    pub(super) outgoing: Outgoing,
+}
+
+/// A change of keys in progress.
+#[derive(Clone, Debug)]
+pub(super) struct Rekey {
+    pub(super) outgoing: Outgoing,
+    /// This host's next SPI.
+    pub(super) new_spi: u32,
+    pub(super) index: u16,
+    pub(super) pair: Option<Arc<DhKeyPair>>,
+    pub(super) is_acknowledged: bool,
+    /// The keys to use once the peer, which has sent its part, has acknowledged.
+    pub(super) ready: Option<Outbound>,
+}
+
+impl Rekey {
+    /// The SPI that is free again if this is given up; none once it is in use.
+    pub(super) fn reserved_spi(&self) -> Option<u32> {
+        self.ready.is_none().then_some(self.new_spi)
+    }
+}
