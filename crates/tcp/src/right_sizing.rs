@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_read_was_not_read() {
+    fn unread_data_do_not_count_as_read() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 1000);
         sizing.time_echo(BufferGrowth::Linux6_18, 1, Some(Duration::from_millis(10)), true);
         assert_eq!(sizing.on_read(at(10_000), BufferGrowth::Linux6_18, 3000, 2000, None, 1448), None);

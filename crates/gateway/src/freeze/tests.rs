@@ -163,7 +163,7 @@ fn a_mobile_host_that_speaks_ends_the_freeze_by_itself() {
 }
 
 #[test]
-fn a_sender_that_pauses_is_frozen_before_it_goes_on() {
+fn a_sender_that_pauses_is_frozen_before_it_continues() {
     let mut script = under_way(FreezeConfig::buffer_freeze());
     assert_eq!(script.pass(ack(400, 500)), ["ack 400 win 500"]);
     script.after(1_000);

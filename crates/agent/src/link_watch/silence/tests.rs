@@ -549,7 +549,7 @@ fn traffic_of_others_contradicts_what_tcp_says() {
 }
 
 #[test]
-fn udp_that_is_only_sent_is_nobodys_business() {
+fn udp_that_is_only_sent_causes_no_action() {
     let mut world = World::new(2);
     world.cut();
     world.run(30_000, |_, _| {});
