@@ -163,7 +163,8 @@ impl Scenario {
         &self.output
     }
 
-    /// Warnings, a sentence each: flows that stop with a link although another path leads to their end.
+    /// Warnings, a sentence each: flows that stop with a link although another path leads to their end, and mechanisms that find no connection
+    /// to act on.
     ///
     /// # Errors
     ///

@@ -1,5 +1,8 @@
 //! Named stacks, each with the evidence for its differences from [`Config::rfc`].
 
+mod bsd;
+mod ns;
+
 use core::fmt;
 use core::str::FromStr;
 
@@ -7,9 +10,9 @@ use holdover_base::Duration;
 
 use crate::config::{
     AccurateEcnConfig, AccurateEcnRules, AckCounting, AckPolicy, Algorithm, BeyondWindow, BufferGrowth, Config,
-    CongestionConfig, CwndIncrease, Ecn, Estimator, HyStartVariant, InitialWindow, LimitConfig, LossDetection, Paws,
-    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
-    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    CongestionConfig, Ecn, Estimator, HyStartVariant, InitialWindow, LimitConfig, LossDetection, Paws, PersistConfig,
+    ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis,
+    UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 
 /// A named stack.
@@ -33,6 +36,18 @@ pub enum Profile {
     Linux6Bbr,
     /// BBR version 3 as published, in everything else Linux 6.18.
     BbrV3,
+    /// AIX 4.2, the distant sender of the Freeze-TCP paper.
+    Aix4_2,
+    /// NetBSD 1.1, the system of the M-TCP paper.
+    NetBsd1_1,
+    /// FreeBSD 2.2, the sender of the Freeze-TCP paper that sends nothing into a closed window.
+    FreeBsd2_2,
+    /// Solaris 2.6, the local sender of the Freeze-TCP paper.
+    Solaris2_6,
+    /// The Tahoe sender of LBL's ns, as the PROBE paper describes it.
+    TahoeNs1,
+    /// The Reno sender of LBL's ns, as the PROBE paper describes it.
+    RenoNs1,
 }
 
 const fn ms(millis: u64) -> Duration {
@@ -41,7 +56,7 @@ const fn ms(millis: u64) -> Duration {
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 15] = [
         Self::TahoeBsd,
         Self::RenoBsd,
         Self::Sack1Ns2,
@@ -51,6 +66,12 @@ impl Profile {
         Self::Linux6Cubic,
         Self::Linux6Bbr,
         Self::BbrV3,
+        Self::Aix4_2,
+        Self::NetBsd1_1,
+        Self::FreeBsd2_2,
+        Self::Solaris2_6,
+        Self::TahoeNs1,
+        Self::RenoNs1,
     ];
 
     /// The name in scenario files and on the command line.
@@ -65,152 +86,34 @@ impl Profile {
             Self::Linux6Cubic => "linux-6-cubic",
             Self::Linux6Bbr => "linux-6-bbr",
             Self::BbrV3 => "bbr-v3",
+            Self::Aix4_2 => "aix-4.2",
+            Self::NetBsd1_1 => "netbsd-1.1",
+            Self::FreeBsd2_2 => "freebsd-2.2",
+            Self::Solaris2_6 => "solaris-2.6",
+            Self::TahoeNs1 => "tahoe-ns1",
+            Self::RenoNs1 => "reno-ns1",
         }
     }
 
     /// How a connection of this stack behaves.
     pub const fn config(self) -> Config {
         match self {
-            Self::TahoeBsd => bsd(LossDetection::Tahoe),
-            Self::RenoBsd => bsd(LossDetection::Reno),
-            Self::Sack1Ns2 => sack1_ns2(),
+            Self::TahoeBsd => bsd::bsd(LossDetection::Tahoe),
+            Self::RenoBsd => bsd::bsd(LossDetection::Reno),
+            Self::Sack1Ns2 => ns::sack1_ns2(),
             Self::Linux2_1 => linux_2_1(),
             Self::Linux2_4 => linux_2_4(),
             Self::Linux6Reno => linux_6(Algorithm::Reno),
             Self::Linux6Cubic => linux_6(Algorithm::Cubic),
             Self::Linux6Bbr => linux_6(Algorithm::Bbr),
             Self::BbrV3 => linux_6(Algorithm::Bbr3),
+            Self::Aix4_2 => bsd::aix_4_2(),
+            Self::NetBsd1_1 => bsd::netbsd_1_1(),
+            Self::FreeBsd2_2 => bsd::freebsd_2_2(),
+            Self::Solaris2_6 => bsd::solaris_2_6(),
+            Self::TahoeNs1 => ns::ns1(LossDetection::Tahoe),
+            Self::RenoNs1 => ns::ns1(LossDetection::Reno),
         }
-    }
-}
-
-/// 4.3BSD. Evidence: Leffler and others, "The Design and Implementation of the 4.3BSD UNIX Operating System", and Wright and
-/// Stevens, "TCP/IP Illustrated, Volume 2", which prints and explains the Net/3 sources (timers: chapter 25; input: chapters 28
-/// and 29; persist: section 26.3).
-///
-/// Slow timer of 500 ms, fast timer of 200 ms for delayed ACKs; RTO between 1 s and 64 s, 6 s before the first sample; one
-/// segment timed per window; twelve retransmissions; persist probes of one byte between 5 s and 60 s; the window counted by
-/// ACKs, each of which opens it (`tcp_input`, up to `TCP_MAXWIN`); a stopped sender takes `snd_nxt` back to `snd_una`. Windows are in segments here, in bytes there.
-const fn bsd(detection: LossDetection) -> Config {
-    let rfc = Config::rfc();
-    Config {
-        window_scale: None,
-        sack: false,
-        dsack: false,
-        timestamps: None,
-        paws: rfc.paws,
-        ecn: rfc.ecn,
-        accurate_ecn: rfc.accurate_ecn,
-        send: SendConfig { buffer_bytes: 16_384, ..rfc.send },
-        receive: ReceiveConfig {
-            buffer_bytes: 16_384,
-            max_buffer_bytes: 16_384,
-            initial_window_bytes: u32::MAX,
-            ack: AckPolicy::Delayed { delay: ms(200), tick: ms(200) },
-            ..rfc.receive
-        },
-        recovery: RecoveryConfig {
-            with_sack: detection,
-            without_sack: detection,
-            reduction: Reduction::Immediate,
-            limited_transmit: false,
-            repair_ahead: false,
-            loss_probe: false,
-            frto: false,
-            undo: false,
-            bar_after_timeout: false,
-            cut_on_each_timeout: true,
-            zero_window: ZeroWindow::PullBack,
-            ..rfc.recovery
-        },
-        congestion: CongestionConfig {
-            algorithm: Algorithm::Reno,
-            initial_window: InitialWindow::Segments(1),
-            counting: AckCounting::PerAck,
-            increase: CwndIncrease::EveryAck,
-            ssthresh_basis: SsthreshBasis::SendWindow,
-            restart_after_idle: true,
-            validate_after_idle: false,
-            hystart: false,
-            ..rfc.congestion
-        },
-        rto: RtoConfig {
-            initial: ms(6_000),
-            min: ms(1_000),
-            max: ms(64_000),
-            tick: ms(500),
-            estimator: Estimator::Rfc6298,
-            one_sample_per_window: true,
-            samples_echo: false,
-        },
-        persist: PersistConfig { min: ms(5_000), max: ms(60_000), payload: ProbePayload::OneByte, give_up_after: None },
-        limits: LimitConfig {
-            // TCPTV_KEEP_INIT ends the attempt after 75 s: 6, 12, 24 and 48 s are the waits before it.
-            syn_retries: 3,
-            r2: RetryLimit::Retries(12),
-            // 2 MSL of 30 s.
-            time_wait: ms(60_000),
-            ..rfc.limits
-        },
-        user_timeout: rfc.user_timeout,
-        fast_open: rfc.fast_open,
-        mss: rfc.mss,
-    }
-}
-
-/// ns-2.1b7 `Agent/TCP/Sack1` and `Agent/TCPSink/Sack1`. Evidence: the Freeze-TCP thesis's description of its sender
-/// (base TCP, window of 20 packets, RTO by two ticks at least, 64 s ceiling, no delayed ACKs, timestamps on, no fast retransmit on
-/// duplicates without new SACK blocks, persist mode as in RFC 1122 with a 60 s ceiling and frozen timers; go-back-N after a timeout
-/// and the RTT from the echo in the traces of its section 6.3.1), the ns manual's chapter on TCP agents (`tcpTick_` 0.1 s,
-/// `windowInit_` 1), ns-2's `TcpAgent::recv_newack_helper` (every ACK opens the window, as `control_increase_` is 0), and Fall and Floyd's description of Sack1's pipe. ns-2 counts packets, so that a window probe has no byte.
-const fn sack1_ns2() -> Config {
-    let rfc = Config::rfc();
-    Config {
-        // One packet of 1000 bytes is what ns-2 sends.
-        mss: 1_012,
-        send: SendConfig { nagle: false, ..rfc.send },
-        receive: ReceiveConfig { ack: AckPolicy::Immediate, ..rfc.receive },
-        recovery: RecoveryConfig {
-            with_sack: LossDetection::Sack,
-            without_sack: LossDetection::Reno,
-            reduction: Reduction::Immediate,
-            limited_transmit: false,
-            repair_ahead: false,
-            loss_probe: false,
-            frto: false,
-            undo: false,
-            bar_after_timeout: true,
-            cut_on_each_timeout: true,
-            dup_ack_needs_new_sack: true,
-            pipe_by_acks: true,
-            timeout_forgets_sacks: true,
-            zero_window: ZeroWindow::Freeze,
-            ..rfc.recovery
-        },
-        congestion: CongestionConfig {
-            algorithm: Algorithm::Reno,
-            initial_window: InitialWindow::Segments(1),
-            counting: AckCounting::PerAck,
-            increase: CwndIncrease::EveryAck,
-            ssthresh_basis: SsthreshBasis::SendWindow,
-            restart_after_idle: false,
-            validate_after_idle: false,
-            hystart: false,
-            max_window_segments: 20,
-            ..rfc.congestion
-        },
-        rto: RtoConfig {
-            initial: ms(3_000),
-            min: ms(200),
-            max: ms(64_000),
-            tick: ms(100),
-            estimator: Estimator::Ns2,
-            one_sample_per_window: false,
-            samples_echo: true,
-        },
-        persist: PersistConfig { min: ms(0), max: ms(60_000), payload: ProbePayload::Empty, give_up_after: None },
-        limits: LimitConfig { r2: RetryLimit::Never, ..rfc.limits },
-        ..rfc
     }
 }
 
@@ -389,7 +292,7 @@ impl fmt::Display for Profile {
 /// The name of no known profile.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "no stack profile \"{0}\"; expected one of tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr, bbr-v3"
+    "no stack profile \"{0}\"; expected one of tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr, bbr-v3, aix-4.2, netbsd-1.1, freebsd-2.2, solaris-2.6, tahoe-ns1, reno-ns1"
 )]
 pub struct UnknownProfile(Box<str>);
 
@@ -412,5 +315,13 @@ mod tests {
         }
         let error = "linux-9".parse::<Profile>().unwrap_err().to_string();
         assert!(Profile::ALL.iter().all(|profile| error.contains(profile.name())), "{error}");
+    }
+
+    /// Nothing in the papers tells them from 4.3BSD Reno.
+    #[test]
+    fn two_systems_of_the_papers_are_reno() {
+        for profile in [Profile::Aix4_2, Profile::NetBsd1_1] {
+            assert_eq!(profile.config(), Profile::RenoBsd.config(), "{profile}");
+        }
     }
 }

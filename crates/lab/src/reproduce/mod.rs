@@ -27,3 +27,5 @@ mod tests;
 pub mod together;
 pub mod trial;
 pub mod work;
+#[cfg(test)]
+mod worlds;

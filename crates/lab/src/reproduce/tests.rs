@@ -38,6 +38,28 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
     }
 }
 
+// Claim: Every mechanism that docs/mechanisms lists has a row in the comparison.
+#[test]
+fn every_mechanism_has_a_row_in_the_comparison() {
+    let root = format!("{}/../..", env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(format!("{root}/{file}")).unwrap();
+    let page = read("docs/mechanisms/README.md");
+    // | [`hold_back`](hold_back.md), [`ack_stall`](ack_stall.md) | an ACK of new data ... |
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| [`"));
+    let names: Vec<&str> = rows
+        .filter_map(|row| row.split(" |").next())
+        .flat_map(|cell| cell.split("[`"))
+        .filter_map(|name| name.split('`').next())
+        .collect();
+    assert!(names.len() > 25 && names.contains(&"fast_retransmit"), "{names:?}");
+    let scenarios = ["outages", "loss", "moves", "registrations"];
+    let all: String = scenarios.iter().map(|name| read(&format!("experiments/comparison/{name}.toml"))).collect();
+    for name in names {
+        let is_on = all.contains(&format!(".{name}\" = {{")) || all.contains(&format!("{{ {name} = {{"));
+        assert!(is_on, "no variant of the comparison has {name}");
+    }
+}
+
 #[test]
 fn every_script_can_be_compiled() {
     let scripts = Scripts::new(&std::collections::BTreeMap::new());
@@ -59,7 +81,7 @@ const CLAIMS: [(&str, usize); 5] =
 const BOUNDS: &str = include_str!("bounds.txt");
 
 // Claim: All 177 claims of the five papers have a check, or a reason for having none; checks have the numbers of their claims
-// (130 numbers and 42 comparisons of 107 of the 154 that have one).
+// (130 numbers and 42 comparisons of 107 of the 155 that have one).
 // Tests: `reproduce::tests::checks_have_the_numbers_of_their_claims`
 #[test]
 fn every_claim_of_the_papers_has_a_check_or_a_reason_for_none() {

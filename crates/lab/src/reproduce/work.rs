@@ -240,7 +240,7 @@ fn changed(work: &Work, name: &str, mut overrides: Vec<Override>, runs: Option<u
 }
 
 /// The plan of a scenario, with the metrics of each flow and link if there are only a few.
-fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
+pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
     /// Scenarios with more flows are judged by sums and means.
     const FEW: usize = 8;
     let mut each: [(Subject, Vec<String>); 2] = [(Subject::Flows, Vec::new()), (Subject::Links, Vec::new())];
@@ -257,7 +257,7 @@ fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
 }
 
 /// The names in `results("name")`, and the quoted ones among `known`.
-fn named_results(script: &str, known: &[&str]) -> Vec<String> {
+pub(super) fn named_results(script: &str, known: &[&str]) -> Vec<String> {
     let asked = script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let quoted = known.iter().copied().filter(|name| script.contains(&format!("\"{name}\"")));
     asked.chain(quoted).map(str::to_owned).collect()

@@ -1,8 +1,14 @@
 //! Mechanisms without effect in their world.
 
+use holdover_base::{Duration, Instant};
 use holdover_gateway::WarningSign;
+use holdover_gateway::daemon::Mode;
 use holdover_link::Outages;
-use holdover_sim::{Attachment, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, WorldConfig};
+use holdover_mobility::Mechanisms;
+use holdover_mobility::probe::ProbeConfig;
+use holdover_mobility::retransmission_trigger::Relay;
+use holdover_mobility::timestamp_echo::{Echo, Since};
+use holdover_sim::{Attachment, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, Role, WorldConfig};
 
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
@@ -22,62 +28,83 @@ pub(crate) fn check(file: &ScenarioFile, config: &WorldConfig) -> Result<(), Pro
     Ok(())
 }
 
-/// Warnings about hosts whose mechanisms have no connection to act on. They are not errors, as `host.*` gives mechanisms to all hosts.
-pub(crate) fn hosts_without_flows(file: &ScenarioFile, config: &WorldConfig) -> Vec<String> {
-    // Without any flow the connections are those of programs.
-    if config.flows.is_empty() {
-        return Vec::new();
-    }
-    let is_idle = |index: usize| {
-        let node = NodeId(index as u32);
-        !config.flows.iter().any(|flow| flow.from == node || flow.to == node)
-    };
-    let has_any =
-        |host: &file::Host| host.mechanisms.as_ref().is_some_and(|table| *table != file::Mechanisms::default());
-    let idle = file.hosts.iter().enumerate().filter(|&(index, host)| has_any(host) && is_idle(index));
-    idle.map(|(_, host)| {
-        format!("the mechanisms of host \"{}\" can never act: no flow begins or ends at it", host.name)
-    })
-    .collect()
-}
-
 fn of_host(table: &file::Mechanisms, index: usize, is_warned: bool, config: &WorldConfig) -> Result<(), Problem> {
     let node = NodeId(index as u32);
     if !is_warned {
-        let why = "nothing warns this host; its \"foresight\", or the \"prediction\" of a mobile host, would";
-        if table.freeze.is_some() {
-            return never("freeze", why);
-        }
-        if table.ack_stall.is_some() {
-            return never("ack_stall", why);
-        }
+        without_warnings(table, node, config)?;
+    }
+    if table.release.is_some() && table.hold_back.is_none() && table.ack_stall.is_none() && table.wake.is_none() {
+        return never(
+            "release",
+            "this host has neither `hold_back` nor `ack_stall` nor `wake`, and so withholds no ACKs",
+        );
     }
     of_link_events(table, node, config)?;
+    of_moves(table, node, config)?;
     of_peers(table, node, config)
+}
+
+/// Checks the mechanisms that need warnings, at a host that gets none.
+fn without_warnings(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Result<(), Problem> {
+    let why = "nothing warns this host; its \"foresight\", or the \"prediction\" of a mobile host, would";
+    if table.freeze.is_some() {
+        return never("freeze", why);
+    }
+    if table.ack_stall.is_some() {
+        return never("ack_stall", why);
+    }
+    let echo = mechanisms_of(node, config).and_then(|of| of.timestamp_echo);
+    match echo {
+        Some(echo) if echo.since == Since::ZeroWindow && echo.echo == Echo::Own => {
+            never("timestamp_echo", &format!("{why}. With \"since\" = \"last-ack\" it needs no warning"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks the mechanisms that act when a link goes down or comes up.
 fn of_link_events(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Result<(), Problem> {
-    let of_own_links = [
+    let echo = mechanisms_of(node, config).and_then(|of| of.timestamp_echo);
+    let trigger = "retransmission_trigger";
+    let of_events = [
         ("reconnect_acks", table.reconnect_acks.is_some()),
         ("freeze", table.freeze.is_some()),
-        ("timestamp_echo", table.timestamp_echo.is_some()),
+        ("timestamp_echo", echo.is_some_and(|echo| echo.echo == Echo::Own)),
+        ("user_timeout", table.user_timeout.is_some()),
         ("new_cell_window", table.new_cell_window.is_some()),
         ("fast_retransmit", table.fast_retransmit.is_some()),
         ("ack_stall", table.ack_stall.is_some()),
         ("unreachable_poke", table.unreachable_poke.is_some()),
+        (trigger, table.retransmission_trigger.is_some()),
     ];
-    let first = of_own_links.into_iter().find(|(_, is_on)| *is_on).map(|(key, _)| key);
+    let mut on = of_events.into_iter().filter(|(_, is_on)| *is_on).map(|(key, _)| key);
     if !goes_down(config) {
-        let first = first.or_else(|| table.user_timeout.is_some().then_some("user_timeout"));
-        return first.map_or(Ok(()), |key| never(key, "no link has outages, and no host moves"));
+        return on.next().map_or(Ok(()), |key| never(key, "no link has outages, and no host moves"));
     }
-    match first {
-        Some(key) if !loses_its_link(node, config) => {
-            never(key, "no link of this host has outages, and it does not move")
-        }
-        _ => Ok(()),
+    if hears_link_events(node, config) {
+        return Ok(());
     }
+    match on.find(|&key| key != trigger || !is_asked(node, config)) {
+        Some(key) => never(key, "no link of this host has outages, and it does not move"),
+        None => Ok(()),
+    }
+}
+
+/// Checks the mechanisms that act after a change of attachment only.
+fn of_moves(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Result<(), Problem> {
+    if hears_moves(node, config) {
+        return Ok(());
+    }
+    let why = "this host does not move and has one link, and so always has the same attachment";
+    if table.new_cell_window.is_some() {
+        return never("new_cell_window", why);
+    }
+    let fast_retransmit = mechanisms_of(node, config).and_then(|of| of.fast_retransmit);
+    if fast_retransmit.is_some_and(|of| of.only_moved) {
+        let why = format!("{why}. With \"only_moved\" = false it acts at every return of the link");
+        return never("fast_retransmit", &why);
+    }
+    Ok(())
 }
 
 /// Checks the mechanisms that need a counterpart.
@@ -90,13 +117,26 @@ fn of_peers(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Res
     if table.ebsn.is_some() && !config.gateways.iter().any(notifies) {
         return never("ebsn", "no router has `ebsn`, so none notifies this host");
     }
-    if config.flows.is_empty() {
-        return Ok(());
+    match probe_of(node, config) {
+        Some(probe) if !config.flows.is_empty() => begins_to_probe(node, &probe, config),
+        _ => Ok(()),
     }
-    let mut flows = config.flows.iter().filter(|flow| flow.from == node || flow.to == node);
-    let probes = |peer: NodeId| of_node(peer, config).is_some_and(|of| of.mechanisms.probe.is_some());
-    if table.probe.is_some() && !flows.any(|flow| probes(if flow.from == node { flow.to } else { flow.from })) {
+}
+
+/// Checks that PROBE begins at a host, or at a peer that has it, too.
+fn begins_to_probe(node: NodeId, own: &ProbeConfig, config: &WorldConfig) -> Result<(), Problem> {
+    let begins = |node: NodeId, probe: &ProbeConfig| {
+        if probe.only_moved { hears_moves(node, config) } else { hears_link_events(node, config) }
+    };
+    let peers = peers(node, config);
+    let mut probing = peers.iter().filter_map(|&peer| Some((peer, probe_of(peer, config)?))).peekable();
+    if probing.peek().is_none() {
         return never("probe", "no host at the other end of a flow has `probe`");
+    }
+    if !begins(node, own) && !probing.any(|(peer, probe)| begins(peer, &probe)) {
+        let why = "neither this host nor one at the other end of a flow ever has another attachment. With \"only_moved\" = \
+                   false it acts at every return of a link";
+        return never("probe", why);
     }
     Ok(())
 }
@@ -117,16 +157,35 @@ fn hears_of_hosts(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(
     if mechanisms.copy_and_forward.is_some() && !registers {
         return never("copy_and_forward", "no mobile host registers at this router, so the copies are never sent");
     }
-    if gateway.hears_links || registers {
+    if registers || hears_links(gateway, config) {
         return Ok(());
     }
-    let why = "\"hears_links\" is false and no mobile host registers at this router, so it hears of none";
-    for (key, is_on) in [("supervisor", mechanisms.supervisor.is_some()), ("tawcf", mechanisms.tawcf.is_some())] {
-        if is_on {
-            return never(key, why);
-        }
+    let why = if gateway.hears_links {
+        "no mobile host registers at this router, or has a link to it or moves in a cell of it, so it hears of none"
+    } else {
+        "\"hears_links\" is false and no mobile host registers at this router, so it hears of none"
+    };
+    // By itself, "m-tcp" finds that ACKs have stopped.
+    let needs_reports = |mode: Mode| !matches!(mode, Mode::Observe | Mode::MTcp);
+    let of_reports = [
+        ("gateway", mechanisms.daemon.is_some_and(|daemon| needs_reports(daemon.mode))),
+        ("supervisor", mechanisms.supervisor.is_some()),
+        ("tawcf", mechanisms.tawcf.is_some()),
+    ];
+    match of_reports.into_iter().find(|(_, is_on)| *is_on) {
+        Some((key, _)) => never(key, why),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether a router's link layer reports a mobile host: as its base station, or as the other end of its link.
+fn hears_links(gateway: &GatewayMechanisms, config: &WorldConfig) -> bool {
+    let is_base = config.cells.iter().any(|cell| cell.base == gateway.node);
+    let is_near = |&node: &NodeId| {
+        let joined = |link: &LinkBetween| [(link.a, link.b), (link.b, link.a)].contains(&(gateway.node, node));
+        config.links.iter().any(joined) || is_base && config.mobiles.iter().any(|mobile| mobile.node == node)
+    };
+    gateway.hears_links && gateway.mobiles.iter().any(is_near)
 }
 
 /// Checks that mechanisms that wait for a mobile host's sign serve a host that sends it.
@@ -192,6 +251,33 @@ fn of_node(node: NodeId, config: &WorldConfig) -> Option<&HostMechanisms> {
     config.mechanisms.iter().find(|of| of.node == node)
 }
 
+fn mechanisms_of(node: NodeId, config: &WorldConfig) -> Option<&Mechanisms> {
+    of_node(node, config).map(|of| &of.mechanisms)
+}
+
+fn probe_of(node: NodeId, config: &WorldConfig) -> Option<ProbeConfig> {
+    mechanisms_of(node, config).and_then(|of| of.probe)
+}
+
+/// The hosts at the other ends of a host's flows. Without any flow the connections are those of programs, with all other hosts.
+fn peers(node: NodeId, config: &WorldConfig) -> Vec<NodeId> {
+    if config.flows.is_empty() {
+        let hosts = config.nodes.iter().enumerate().filter(|(_, other)| other.role == Role::Host);
+        return hosts.map(|(index, _)| NodeId(index as u32)).filter(|&other| other != node).collect();
+    }
+    let other = |(from, to): (NodeId, NodeId)| (from == node).then_some(to);
+    config.flows.iter().filter_map(|flow| other((flow.from, flow.to)).or_else(|| other((flow.to, flow.from)))).collect()
+}
+
+/// Whether a peer asks a host to retransmit, by the option of its own `retransmission_trigger`.
+fn is_asked(node: NodeId, config: &WorldConfig) -> bool {
+    let asks = |peer: NodeId| {
+        let trigger = mechanisms_of(peer, config).and_then(|of| of.retransmission_trigger);
+        trigger.is_some_and(|trigger| trigger.relay == Relay::Option)
+    };
+    peers(node, config).into_iter().any(|peer| asks(peer) && hears_link_events(peer, config))
+}
+
 /// Whether a mobile host registers at a router.
 fn registers_at(node: NodeId, router: NodeId, config: &WorldConfig) -> bool {
     config.mobiles.iter().any(|mobile| {
@@ -205,13 +291,46 @@ fn goes_down(config: &WorldConfig) -> bool {
     !config.mobiles.is_empty() || config.links.iter().any(has_outages)
 }
 
-/// Whether a host moves, or a link of its own has outages.
-fn loses_its_link(node: NodeId, config: &WorldConfig) -> bool {
-    let own = |link: &&LinkBetween| link.a == node || link.b == node;
-    config.mobiles.iter().any(|mobile| mobile.node == node) || config.links.iter().filter(own).any(has_outages)
+/// Whether a host's mechanisms hear of links: of its own, or by host identity of a peer's.
+fn hears_link_events(node: NodeId, config: &WorldConfig) -> bool {
+    let own = |node: NodeId| moves(node, config) || links_of(node, config).any(has_outages);
+    own(node) || peers_by_identity(node, config).into_iter().any(own)
+}
+
+/// Whether a host's mechanisms hear of another attachment: of its own, or by host identity of a peer's.
+fn hears_moves(node: NodeId, config: &WorldConfig) -> bool {
+    let own = |node: NodeId| {
+        // A link that is down at first comes up as a new one.
+        moves(node, config) || links_of(node, config).count() > 1 || links_of(node, config).any(may_begin_down)
+    };
+    own(node) || peers_by_identity(node, config).into_iter().any(own)
+}
+
+/// The peers of a host with an identity that have one, too.
+fn peers_by_identity(node: NodeId, config: &WorldConfig) -> Vec<NodeId> {
+    let has_identity = |node: &NodeId| config.addressing.iter().any(|of| of.node == *node && of.identity.is_some());
+    if has_identity(&node) { peers(node, config).into_iter().filter(has_identity).collect() } else { Vec::new() }
+}
+
+fn moves(node: NodeId, config: &WorldConfig) -> bool {
+    config.mobiles.iter().any(|mobile| mobile.node == node)
+}
+
+fn links_of(node: NodeId, config: &WorldConfig) -> impl Iterator<Item = &LinkBetween> {
+    config.links.iter().filter(move |link| link.a == node || link.b == node)
 }
 
 fn has_outages(link: &LinkBetween) -> bool {
     let directions = [&link.forward, &link.backward];
     directions.iter().any(|direction| direction.outages != Outages::Never || direction.conditions.is_some())
+}
+
+/// Whether a link may be down when the run begins.
+fn may_begin_down(link: &LinkBetween) -> bool {
+    let begins_down = match &link.forward.outages {
+        Outages::Never => false,
+        Outages::List(list) => list.first().is_some_and(|outage| outage.down == Instant::ZERO),
+        Outages::Alternating(of) => of.initial_connected == Some(Duration::ZERO),
+    };
+    begins_down || link.forward.conditions.is_some() || link.backward.conditions.is_some()
 }

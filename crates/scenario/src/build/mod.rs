@@ -8,6 +8,7 @@ mod compression;
 mod cpu;
 mod flow;
 mod gateways;
+mod idle;
 mod layer2;
 mod link;
 mod mechanisms;
@@ -49,7 +50,7 @@ pub(crate) fn check_as_written(file: &ScenarioFile, traces: &mut Traces) -> Resu
 /// Warnings about a checked `file`.
 pub(crate) fn warnings(file: &ScenarioFile, traces: &mut Traces) -> Result<Vec<String>, Problem> {
     let config = with_one_of_each_flow(file, 0, traces)?;
-    let idle = acts::hosts_without_flows(file, &config);
+    let idle = idle::warnings(file, &config);
     Ok(check::warnings(&config).into_iter().chain(idle).collect())
 }
 

@@ -23,6 +23,12 @@ vocabulary!(Profile as "Profile" {
     Self::Linux6Cubic => "linux-6-cubic",
     Self::Linux6Bbr => "linux-6-bbr",
     Self::BbrV3 => "bbr-v3",
+    Self::Aix4_2 => "aix-4.2",
+    Self::NetBsd1_1 => "netbsd-1.1",
+    Self::FreeBsd2_2 => "freebsd-2.2",
+    Self::Solaris2_6 => "solaris-2.6",
+    Self::TahoeNs1 => "tahoe-ns1",
+    Self::RenoNs1 => "reno-ns1",
 });
 vocabulary!(WindowUpdate as "WindowUpdate" {
     Self::Rfc9293 => "rfc9293",

@@ -1,5 +1,6 @@
 //! Every kind of problem is one error with its position, the value found and the accepted values.
 
+mod idle;
 mod links;
 
 use holdover_scenario::{ErrorKind, NoFiles, Override, Scenario, ScenarioError, Style};
@@ -537,19 +538,23 @@ fn mechanisms_that_can_never_act_are_refused() {
         assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, *field), "{error}");
         assert!(error.to_string().contains(message), "{error}");
     }
-    for of_returns in
-        ["reconnect_acks", "timestamp_echo", "user_timeout", "new_cell_window", "fast_retransmit", "unreachable_poke"]
-    {
+    for of_returns in [
+        "reconnect_acks",
+        "timestamp_echo",
+        "user_timeout",
+        "new_cell_window",
+        "fast_retransmit",
+        "retransmission_trigger",
+        "unreachable_poke",
+    ] {
         let error = error_of(&changed(&host(of_returns), "", "", ""));
         assert_eq!(error.field, format!("host.client.mechanisms.{of_returns}"), "{error}");
         assert!(error.to_string().contains("it can never act"), "{error}");
-        assert!(Scenario::parse("test.toml", &changed(&host(of_returns), "", "", OUTAGES), NoFiles).is_ok());
     }
     for fine in [
         changed(&warned(&freeze), "", "", OUTAGES),
         changed("", &ebsn, EBSN, "arq = { attempts = \"none\", timeout = \"5 ms\", in_order = false }"),
         changed(&srp, "", SRP, ""),
-        changed(&host("probe"), &host("probe"), "", OUTAGES),
         changed(&warned(&freeze), "", BLOCKING, OUTAGES),
         // Any host may advertise a window of zero.
         changed("", "", BLOCKING, OUTAGES),

@@ -42,6 +42,7 @@ mod rfc9768;
 mod rfc9768_options;
 mod rfc9768_paths;
 mod script;
+mod senders;
 mod socket_calls;
 mod stacks;
 mod storms;

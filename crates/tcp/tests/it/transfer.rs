@@ -26,7 +26,7 @@ fn every_profile_transfers_over_a_clean_path() {
     }
 }
 
-// Claim: Every profile sends to every other over a bad path. (64 pairs)
+// Claim: Every profile sends to every other over a bad path. (225 pairs)
 #[test]
 fn every_pair_of_profiles_transfers_over_a_bad_path() {
     for (n, client) in Profile::ALL.into_iter().enumerate() {

@@ -24,7 +24,7 @@ A test is named `module::test` in `crates/tcp/tests/it/`.
 ";
 
 /// Words whose spelling differs from that in names.
-const WORDS: [(&str, &str); 28] = [
+const WORDS: [(&str, &str); 29] = [
     ("ack", "ACK"),
     ("acks", "ACKs"),
     ("bsd", "BSD"),
@@ -33,6 +33,7 @@ const WORDS: [(&str, &str); 28] = [
     ("ecn", "ECN"),
     ("fack", "FACK"),
     ("fin", "FIN"),
+    ("freebsd", "FreeBSD"),
     ("frto", "F-RTO"),
     ("icmp", "ICMP"),
     ("iss", "ISS"),

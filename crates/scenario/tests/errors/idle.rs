@@ -1,0 +1,273 @@
+//! A mechanism that can never act is refused, or `check` warns of it.
+
+use std::collections::BTreeSet;
+
+use holdover_scenario::{NoFiles, Scenario};
+
+use super::{GOOD, changed};
+
+const OUTAGES: &str = "outages = { list = [{ at = \"1 s\", for = \"1 s\" }] }";
+
+/// A host and a router that no flow reaches.
+const IDLE: &str = "
+[[host]]
+name = \"idle\"
+MECHANISMS
+
+[[link]]
+name = \"lane\"
+between = [\"idle\", \"middle\"]
+";
+const ASIDE: &str = "
+[[router]]
+name = \"aside\"
+MECHANISMS
+
+[[link]]
+name = \"lane\"
+between = [\"aside\", \"middle\"]
+";
+
+/// A router beside the path, neither a base station nor at a link of the client.
+const FAR: &str = "
+[[router]]
+name = \"far\"
+MECHANISMS
+
+[[link]]
+name = \"detour\"
+between = [\"server\", \"far\"]
+
+[[link]]
+name = \"back\"
+between = [\"far\", \"middle\"]
+";
+
+/// A second link of the client.
+const SPARE: &str = "
+[[router]]
+name = \"other\"
+
+[[link]]
+name = \"spare\"
+between = [\"client\", \"other\"]
+
+[[link]]
+name = \"trunk\"
+between = [\"other\", \"middle\"]
+";
+
+fn host(table: &str) -> String {
+    format!("mechanisms = {{ {table} }}")
+}
+
+fn router(table: &str) -> String {
+    format!("mechanisms = {{ mobiles = [\"client\"], {table} }}")
+}
+
+fn warned(table: &str) -> String {
+    format!("{}\nforesight = \"300 ms\"", host(table))
+}
+
+/// The client, with outages of its link.
+fn client(lines: &str) -> String {
+    changed(lines, "", "", OUTAGES)
+}
+
+/// The server, whose link has none.
+fn server(lines: &str) -> String {
+    changed("", lines, "", OUTAGES)
+}
+
+/// The router between them.
+fn middle(table: &str) -> String {
+    changed("", "", &router(table), OUTAGES)
+}
+
+fn idle(table: &str) -> String {
+    format!("{GOOD}{}", IDLE.replace("MECHANISMS", &host(table)))
+}
+
+fn aside(table: &str) -> String {
+    format!("{}{}", client(""), ASIDE.replace("MECHANISMS", &router(table)))
+}
+
+fn far(table: &str) -> String {
+    format!("{}{}", client(""), FAR.replace("MECHANISMS", &router(table)))
+}
+
+fn deaf(table: &str) -> String {
+    middle(&format!("hears_links = false, {table}"))
+}
+
+/// The error about a scenario, or its warnings that say so: in a line each.
+fn complaint(text: &str) -> String {
+    match Scenario::parse("test.toml", text, NoFiles) {
+        Err(error) => error.to_string(),
+        Ok(scenario) => {
+            let mut warnings = scenario.warnings().unwrap();
+            warnings.retain(|warning| warning.contains("can never act"));
+            warnings.join("\n")
+        }
+    }
+}
+
+/// A mechanism, a scenario in which it can never act, a part of what is said about it, and a scenario in which it can act.
+struct Case {
+    mechanism: &'static str,
+    never: String,
+    says: &'static str,
+    acts: Option<String>,
+}
+
+fn case(mechanism: &'static str, never: String, says: &'static str, acts: String) -> Case {
+    Case { mechanism, never, says, acts: Some(acts) }
+}
+
+fn of_hosts() -> Vec<Case> {
+    let of_client = |table: &str| client(&host(table));
+    let of_server = |table: &str| server(&host(table));
+    let of_both = |table: &str| changed(&host(table), &host(table), "", OUTAGES);
+    let at_link_events = ["reconnect_acks", "user_timeout", "unreachable_poke"].map(|mechanism| {
+        let table = format!("{mechanism} = {{}}");
+        case(mechanism, of_server(&table), "no link of this host", of_client(&table))
+    });
+    let without_a_flow = ["hold_back", "wake"].map(|mechanism| {
+        let table = format!("{mechanism} = {{}}");
+        case(mechanism, idle(&table), "no flow begins or ends", of_client(&table))
+    });
+    let unwarned = ["freeze", "ack_stall"].map(|mechanism| {
+        let table = format!("{mechanism} = {{}}");
+        case(mechanism, of_client(&table), "nothing warns", client(&warned(&table)))
+    });
+    let untimed = format!("stack = \"reno-bsd\"\n{}", warned("timestamp_echo = {}"));
+    let since_last_ack = of_client("timestamp_echo = { since = \"last-ack\" }");
+    let with_spare = format!("{}{SPARE}", of_client("new_cell_window = {}"));
+    let anywhere = "fast_retransmit = { only_moved = false }";
+    let trigger = "retransmission_trigger = {}";
+    let (probe, probe_anywhere) = ("probe = {}", "probe = { only_moved = false }");
+    let notifies = router("ebsn = {}");
+    let notified = changed("", &host("ebsn = {}"), &notifies, "arq = {}");
+    let both_notified = changed(&host("ebsn = {}"), &host("ebsn = {}"), &notifies, "arq = {}");
+    let split = changed(&host("srp = {}"), "", &router("srp = {}"), "");
+    let others = [
+        case("freeze", server(&warned("freeze = {}")), "no link of this host", client(&warned("freeze = {}"))),
+        case("timestamp_echo", of_client("timestamp_echo = {}"), "nothing warns", since_last_ack),
+        case("timestamp_echo", client(&untimed), "timestamps", client(&warned("timestamp_echo = {}"))),
+        case("new_cell_window", of_client("new_cell_window = {}"), "same attachment", with_spare),
+        case("fast_retransmit", of_client("fast_retransmit = {}"), "same attachment", of_client(anywhere)),
+        case("retransmission_trigger", of_server(trigger), "no link of this host", of_both(trigger)),
+        case("probe", of_both(probe), "another attachment", of_both(probe_anywhere)),
+        case("probe", of_client(probe), "no host at the other end", of_both(probe_anywhere)),
+        case("delayed_dupacks", of_server("delayed_dupacks = {}"), "brings data", of_client("delayed_dupacks = {}")),
+        case("ebsn", of_server("ebsn = {}"), "no router has `ebsn`", notified.clone()),
+        case("ebsn", both_notified, "sends no data", notified),
+        case("srp", of_client("srp = {}"), "no router", split),
+        case("release", of_client("release = {}"), "withholds no ACKs", of_client("wake = {}, release = {}")),
+    ];
+    at_link_events.into_iter().chain(without_a_flow).chain(unwarned).chain(others).collect()
+}
+
+fn of_routers() -> Vec<Case> {
+    let on = |mechanism: &str| format!("{mechanism} = {{}}");
+    let beside_freeze = |mechanism: &str| changed(&warned("freeze = {}"), "", &router(&on(mechanism)), OUTAGES);
+    let between_identities = |mechanism: &str| {
+        let identity = "identity = {}";
+        changed(identity, identity, &router(&on(mechanism)), OUTAGES)
+    };
+    let upload = |mechanism: &str| {
+        let (down, up) = ("from = \"server\"\nto = \"client\"", "from = \"client\"\nto = \"server\"");
+        middle(&on(mechanism)).replace(down, up)
+    };
+    let mut cases = Vec::new();
+    for mechanism in ["gateway", "supervisor", "tawcf"] {
+        let acts = middle(&on(mechanism));
+        cases.push(case(mechanism, deaf(&on(mechanism)), "hears of none", acts.clone()));
+        cases.push(case(mechanism, far(&on(mechanism)), "hears of none", acts));
+    }
+    for mechanism in ["split", "m_tcp", "snoop"] {
+        cases.push(case(mechanism, aside(&on(mechanism)), "no flow of a host", middle(&on(mechanism))));
+    }
+    for mechanism in ["supervisor", "buffer_freeze", "snoop"] {
+        cases.push(case(mechanism, upload(mechanism), "no flow brings data", middle(&on(mechanism))));
+    }
+    for mechanism in ["supervisor", "buffer_freeze", "split", "m_tcp", "snoop", "tawcf", "blocking_buffer"] {
+        cases.push(case(mechanism, between_identities(mechanism), "sees no TCP header", beside_freeze(mechanism)));
+    }
+    let blocking = "blocking_buffer";
+    cases.push(case(blocking, middle(&on(blocking)), "has `freeze`", beside_freeze(blocking)));
+    let never = middle(&on("copy_and_forward"));
+    cases.push(Case { mechanism: "copy_and_forward", never, says: "registers", acts: None });
+    let split = changed(&host("srp = {}"), "", &router("srp = {}"), "");
+    cases.push(case("srp", middle("srp = {}"), "has no `srp`", split));
+    let [unheard, heard] =
+        [OUTAGES, "arq = {}"].map(|radio| changed("", &host("ebsn = {}"), &router("ebsn = {}"), radio));
+    cases.push(case("ebsn", unheard, "\"arq\"", heard));
+    cases
+}
+
+/// The mechanisms that `docs/mechanisms` lists, of hosts and of routers.
+fn documented() -> [BTreeSet<String>; 2] {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mechanisms/README.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (hosts, routers) = page.split_once("## In the network").unwrap();
+    // | [`hold_back`](hold_back.md), [`ack_stall`](ack_stall.md) | an ACK of new data ... |
+    [hosts, routers].map(|part| {
+        let rows = part.lines().filter_map(|line| line.strip_prefix("| [`")?.split(" |").next());
+        rows.flat_map(|cell| cell.split("[`")).filter_map(|name| name.split('`').next()).map(str::to_owned).collect()
+    })
+}
+
+// Claim: Each mechanism that docs/mechanisms lists is refused where it can never act, or `scenario check` warns of it; where it can, there
+// is neither an error nor such a warning.
+#[test]
+fn each_mechanism_is_noticed_where_it_can_never_act() {
+    for (cases, documented) in [of_hosts(), of_routers()].into_iter().zip(documented()) {
+        for case in &cases {
+            let Case { mechanism, never, says, acts } = case;
+            let said = complaint(never);
+            assert!(said.contains(*says), "{mechanism}: {said}\n{never}");
+            if let Some(acts) = acts {
+                assert_eq!(complaint(acts), "", "{mechanism}\n{acts}");
+            }
+        }
+        let covered: BTreeSet<&str> = cases.iter().map(|case| case.mechanism).collect();
+        assert!(documented.len() > 10, "{documented:?}");
+        for mechanism in &documented {
+            assert!(covered.contains(mechanism.as_str()), "no case of {mechanism}");
+        }
+    }
+}
+
+/// A mechanism of hosts at a router, and one of routers at a host, are unknown fields.
+#[test]
+fn mechanisms_belong_to_hosts_or_to_routers() {
+    let [hosts, routers] = documented();
+    for mechanism in hosts.difference(&routers) {
+        let said = complaint(&middle(&format!("{mechanism} = {{}}")));
+        assert!(said.contains(&format!("there is no field \"{mechanism}\" here")), "{said}");
+    }
+    for mechanism in routers.difference(&hosts) {
+        let said = complaint(&client(&host(&format!("{mechanism} = {{}}"))));
+        assert!(said.contains(&format!("there is no field \"{mechanism}\" here")), "{said}");
+    }
+}
+
+/// By host identity, a host hears of the links of its peers.
+#[test]
+fn a_peer_by_identity_hears_of_links() {
+    for table in ["reconnect_acks = {}", "user_timeout = {}", "unreachable_poke = {}"] {
+        let lines = format!("identity = {{}}\n{}", host(table));
+        assert_eq!(complaint(&changed("identity = {}", &lines, "", OUTAGES)), "", "{table}");
+        assert!(complaint(&changed("", &lines, "", OUTAGES)).contains("no link of this host"), "{table}");
+    }
+}
+
+/// A link that is down at first comes up as another attachment.
+#[test]
+fn a_link_that_is_down_at_first_is_another_attachment() {
+    let at_first = OUTAGES.replace("\"1 s\", for", "\"0 s\", for");
+    for table in ["new_cell_window = {}", "fast_retransmit = {}"] {
+        assert_eq!(complaint(&changed(&host(table), "", "", &at_first)), "", "{table}");
+    }
+}
