@@ -200,7 +200,7 @@ mod tests {
 
     // Claim: Addresses of sockets found in several namespaces belong to no container.
     #[test]
-    fn an_address_in_several_namespaces_is_nobodys() {
+    fn an_address_in_several_namespaces_belongs_to_none() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let connection = Connection { local: near.local_addr().unwrap(), remote: near.peer_addr().unwrap() };

@@ -150,7 +150,7 @@ mod tests {
 
     // Claim: Outcomes are counted rather than actions; the time saved is known only if a timer of this host would have resumed
     // the connection.
-    // Tests: `outcomes::what_was_saved_is_known_for_a_wake_with_an_alternative_only`
+    // Tests: `outcomes::the_saved_time_is_known_for_a_wake_with_an_alternative_only`
     #[test]
     fn only_what_was_seen_counts() {
         let mut outcomes = Outcomes::default();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_known_for_a_wake_with_an_alternative_only() {
+    fn the_saved_time_is_known_for_a_wake_with_an_alternative_only() {
         let at = |ms| Some(Instant::from_secs(10) + Duration::from_millis(ms));
         let woken = outcome(Resumed::AtOnce, Some(60), 1);
         assert_eq!(saved_s(&woken, at(1060)), Some(1.0));

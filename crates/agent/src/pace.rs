@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_works_long_rests_long() {
+    fn the_pause_grows_with_the_work() {
         let at_least = Duration::from_secs(1);
         assert_eq!(rest(Duration::from_millis(1), at_least), at_least);
         assert_eq!(rest(Duration::from_millis(100), at_least), Duration::from_secs(2));

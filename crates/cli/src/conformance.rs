@@ -269,7 +269,7 @@ fn kept(args: &ConformanceArgs) -> String {
 }
 
 /// The command line of this process, as pages show it: without the journal, which does not affect the result.
-fn about() -> About {
+pub(crate) fn about() -> About {
     let command = without_journal(std::env::args().skip(1));
     About { command, date: utc(SystemTime::now()).0[..10].to_owned() }
 }

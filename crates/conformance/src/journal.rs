@@ -123,7 +123,7 @@ mod tests {
     // Tests: `journal::tests::the_journal_of_another_grid_and_what_is_none_are_refused`,
     // `grid::tests::runs_share_the_files_that_may_be_open`
     #[test]
-    fn a_grid_goes_on_from_what_was_written_also_if_the_last_line_was_cut_off() {
+    fn a_grid_resumes_from_its_journal_even_if_the_last_line_is_truncated() {
         let path = scratch("cut");
         let journal = Journal::<u32>::open(&path, "agent").unwrap();
         journal.write("cubic", &7).unwrap();

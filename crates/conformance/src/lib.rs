@@ -3,7 +3,8 @@
 //! [`kernel`] runs the experiments of `holdover_testbed::conformance` and compares the kernel with the profiles that copy it. The others
 //! are grids of transfers on kernels in network namespaces, each a [`Grid`] with bounds: [`agent`] across outages, [`agent_links`] on
 //! links with carrier and neighbours, [`gateway`] across absences, and [`moves`] to other addresses. [`measure`] makes the runs of a grid.
-//! Every result is a report: a page, a table, and JSON.
+//! [`kernel_matrix`] makes transfers between Holdover's TCP and the kernel's under combinations of settings. Every result is a report: a
+//! page, a table, and JSON.
 //!
 //! The caller supplies the commands of the daemons that run as processes, and enters the namespaces that it needs (`Privilege::acquire`
 //! of the test bed) before its first thread.
@@ -18,6 +19,7 @@ pub mod gateway;
 mod grid;
 mod journal;
 pub mod kernel;
+pub mod kernel_matrix;
 pub mod moves;
 mod page;
 mod progress;

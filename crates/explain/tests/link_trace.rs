@@ -124,7 +124,7 @@ fn losses_without_a_queue_are_the_links() {
 }
 
 #[test]
-fn what_cannot_become_a_trace_is_refused() {
+fn captures_that_give_no_trace_are_refused() {
     let no_conversations = LinkEstimator::new(&[], Duration::from_secs(1)).unwrap_err();
     assert_eq!(no_conversations, LinkTraceError::NoData);
     let (captures, _) = run("refused", &download("0 %", "60 packets", "100 kB"), TABLE);

@@ -79,7 +79,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     // Claim: The local round trip follows RFC 6298, with Karn's rule; copies stay in order, and their size is tracked.
-    // Tests: `timer::tests::what_was_sent_twice_measures_nothing`, `cache::tests::it_stays_in_order_and_knows_its_size`
+    // Tests: `timer::tests::retransmitted_segments_give_no_sample`, `cache::tests::it_stays_in_order_and_knows_its_size`
     #[test]
     fn it_follows_rfc_6298() {
         let mut timer = LocalTimer::default();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_twice_measures_nothing() {
+    fn retransmitted_segments_give_no_sample() {
         let mut timer = LocalTimer::default();
         timer.note_sent(Instant::ZERO, Seq::new(10), false);
         timer.note_sent(Instant::ZERO + MS, Seq::new(10), true);

@@ -10,7 +10,9 @@ mod behind;
 mod by_mac;
 mod cluster;
 mod echo;
+mod error;
 mod handoff;
+mod open;
 mod presence;
 mod release;
 mod removal;
@@ -18,30 +20,27 @@ mod setup;
 mod split;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
-use holdover_flow::Rules;
-use holdover_gateway::daemon;
 use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError, clock};
+use holdover_host::{Requests, Tun};
 
-use crate::cluster::{Cluster, ClusterError};
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
-use crate::interface::{Interface, InterfaceError};
+use crate::interface::Interface;
 use crate::network::{Network, destination};
-use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
-use crate::presence::{SecretError, SourceReport};
+use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Seen};
+use crate::presence::SourceReport;
 use crate::sender::Sender;
-use crate::split::{Prepared, SplitError, Splitter};
-use crate::store::{Store, StoreError, Stored};
+use crate::split::Splitter;
+use crate::store::{Store, Stored};
 use crate::waker::{Waker, Woken};
 use crate::watch::{LinkNotification, Watch};
 pub(crate) use attachments::{Attachments, Hearing};
@@ -51,55 +50,7 @@ use behind::Behind;
 pub(crate) use by_mac::ByMac;
 use cluster::Adoptions;
 use echo::Echo;
-
-/// The engine cannot be created, or has failed.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The interface cannot be served.
-    #[error(transparent)]
-    Interface(#[from] InterfaceError),
-    /// There are no mobile hosts.
-    #[error("interface {interface} has no address to derive the networks of mobile hosts from: set [mobiles] networks")]
-    NoNetworks {
-        /// The interface.
-        interface: String,
-    },
-    /// The programs are not attached.
-    #[error(transparent)]
-    Path(#[from] PathError),
-    /// The shared key or the socket for handoffs is not available.
-    #[error(transparent)]
-    Handoff(#[from] SecretError),
-    /// The gateway cannot join the cluster.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// Connections cannot be split.
-    #[error(transparent)]
-    Split(#[from] SplitError),
-    /// Packets cannot be stored.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Packets cannot be diverted.
-    #[error("cannot divert packets (/dev/net/tun, CAP_NET_ADMIN)")]
-    Tun(#[from] TunError),
-    /// The network namespace of this process is unknown.
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    /// A kernel socket is not available.
-    #[error("cannot open {what}: needs CAP_NET_ADMIN and CAP_NET_RAW")]
-    Socket {
-        /// The socket.
-        what: &'static str,
-        /// The reason.
-        source: io::Error,
-    },
-    /// An interface with other frames has come in place of the removed one.
-    #[error("interface {interface} has come back with frames of another kind, for which the programs were not loaded")]
-    Gone {
-        /// The interface.
-        interface: String,
-    },
-}
+pub use error::EngineError;
 
 /// Serves the mobile hosts behind one interface.
 #[derive(Debug)]
@@ -192,117 +143,7 @@ const UNRESOLVED: Duration = Duration::from_millis(50);
 /// The pause for a host that is probed for that.
 const UNCONFIRMED: Duration = Duration::from_millis(5);
 
-/// The queue of the device while the daemon does not read it.
-const QUEUE: u32 = 2000;
-
 impl Engine {
-    /// Attaches to an interface, and takes over the state of an earlier process.
-    pub(crate) fn open(now: Instant, name: &str, config: &Config) -> Result<Self, EngineError> {
-        let socket = |what| move |source| EngineError::Socket { what, source };
-        let mut requests = Requests::open().map_err(socket("a netlink socket"))?;
-        let interface = Interface::find(&mut requests, name)?;
-        let networks = setup::networks(&interface, &mut requests, config)?;
-        let (store, restored) = Store::open(&config.buffer.directory.join(name))?;
-        let namespace = Namespace::current()?;
-        let tun_config = TunConfig {
-            tx_queue_len: QUEUE,
-            offload: true,
-            ..TunConfig::new(&format!("hgw{}", interface.index), LONGEST_PACKET)
-        };
-        let tun = Tun::open(&namespace, &tun_config)?;
-        let divert_to = Interface::find(&mut requests, tun.name())?.index;
-        let prepared = Prepared::open(config, &interface, &networks, &namespace)?;
-        let (follows, pins, modes) = (config.follows_connections(), config.pins(), config.modes_text());
-        let place = Place {
-            interface: name,
-            index: interface.index,
-            frame_len: interface.frame_len().unwrap_or(0),
-            divert_to,
-            most_mobiles: config.buffer.most_mobiles,
-            most_connections: if follows { config.hold_back.most_connections } else { 1 },
-            most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
-            rules: if follows { daemon::rules() } else { Rules::default() },
-            link: setup::first_link(config),
-            modes: &modes,
-            split: prepared.as_ref().map(Prepared::place),
-            pins: pins.as_deref(),
-        };
-        let mut path = KernelPath::attach(place, &networks)?;
-        path.renew(now)?;
-        // The kernel may have taken long to verify the programs.
-        let attached_at = clock::now();
-        let splitter = prepared.map(|prepared| prepared.start(attached_at)).transpose()?;
-        path.renew_split(attached_at, splitter.is_some())?;
-        let mut engine = Self {
-            is_gone: false,
-            networks,
-            config: config.clone(),
-            requests,
-            neighbours: Neighbours::open().map_err(socket("a netlink socket"))?,
-            watch: Watch::open(&interface).map_err(socket("a netlink socket"))?,
-            tun,
-            path,
-            store,
-            sender: Sender::open().map_err(socket("a packet socket"))?,
-            icmp_errors: IcmpErrors::open(),
-            diverter: setup::diverter(config),
-            prober: Prober::new(config.silence()),
-            splitter,
-            echo: setup::echo(&interface, config).map_err(socket("an ICMP socket"))?,
-            waker: follows.then(|| Waker::new(now, config)),
-            handoff: Handoff::open(&config.handoff)?,
-            cluster: Cluster::open(now, config)?,
-            attachments: Attachments::new(now),
-            adoptions: Adoptions::new(now, config.buffer.most_mobiles),
-            opened_at: now,
-            unconfirmed: BTreeMap::new(),
-            behind: Behind::new(now),
-            refused: None,
-            buffer: BytesMut::new(),
-            packet: Vec::new(),
-            advanced_at: now,
-            ask_carrier_at: now,
-            look_at: now,
-            renew_at: now + RENEW_EVERY,
-            keep_neighbours_at: now,
-            unsendable: Unsendable::default(),
-            interface,
-        };
-        let packets = restored.len();
-        for found in restored {
-            engine.diverter.restore(now, found.mobile, found.came_at, found.len, found.stored);
-        }
-        if packets > 0 {
-            let mobiles = engine.diverter.len();
-            tracing::info!(packets, mobiles, "took over the packets of an earlier process");
-        }
-        if engine.path.is_taken_over() {
-            engine.take_over(now);
-        }
-        engine.handle_link(now);
-        engine.advance(now)?;
-        Ok(engine)
-    }
-
-    /// An earlier process was killed, and its programs have continued: its absent hosts stay absent until heard, and
-    /// ACKs that it may not have shown for the others are released.
-    fn take_over(&mut self, now: Instant) {
-        let all = self.path.all();
-        // In a cluster another gateway may own them by now: they have to be heard again.
-        if self.cluster.is_none() {
-            self.attachments.take_over(all.iter().map(|(mobile, _)| *mobile));
-        }
-        let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.was_away());
-        tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
-        for (mobile, _) in away {
-            self.diverter.handle_report(now, mobile, Source::Buffer, Presence::Away);
-        }
-        if let Some(waker) = &mut self.waker {
-            self.path.begin_turn();
-            waker.handle_taken_over(now, present.into_iter().map(|(mobile, _)| mobile), &mut self.path);
-        }
-    }
-
     /// Whether an earlier process has left its programs behind, and whether this one would.
     pub(crate) fn pinning(&self) -> (bool, bool) {
         (self.path.is_taken_over(), self.path.is_pinned())
@@ -610,6 +451,3 @@ impl Engine {
         Ok(is_empty && self.path.pass(mobile, seen.diverted)?)
     }
 }
-
-/// The longest packet of a TUN device.
-const LONGEST_PACKET: u32 = 65_535;

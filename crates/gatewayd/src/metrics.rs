@@ -11,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::cluster::ClusterStatus;
+use crate::handoff::HandoffCounters;
+use crate::presence::ReportCounters;
 use crate::split::SplitStatus;
 use crate::status::Status;
 
@@ -37,12 +39,31 @@ fn counts(fates: &[(&'static str, u64)]) -> Counts {
 /// The text for a status.
 pub fn encode_status(status: &Status) -> String {
     let mut registry = Registry::with_prefix("holdover_gateway");
-    let Status { path, buffer, unsendable, .. } = status;
+    register_mobiles(&mut registry, status);
+    register_packets(&mut registry, status);
+    register_connections(&mut registry, status);
+    register_reports(&mut registry, &status.reports);
+    if let Some(handoff) = &status.handoff {
+        register_handoff(&mut registry, handoff);
+    }
+    if let Some(split) = &status.split {
+        register_split(&mut registry, split);
+    }
+    if let Some(cluster) = &status.cluster {
+        register_cluster(&mut registry, cluster);
+    }
+    let mut text = String::new();
+    // Writing to a text does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+fn register_mobiles(registry: &mut Registry, status: &Status) {
     let is_there = u64::from(!status.interface_gone);
     registry.register("interface_present", "Whether the mobile-facing interface exists", gauge(is_there));
     registry.register("mobiles", "Mobile hosts that are known", gauge(status.mobiles));
     registry.register("mobiles_away", "Mobile hosts that are away", gauge(status.away));
-    registry.register("absences", "How often mobile hosts were away", counter(buffer.absences));
+    registry.register("absences", "How often mobile hosts were away", counter(status.buffer.absences));
     let by_source = Family::<BySource, Gauge>::default();
     // All of them: a series that vanishes is not a zero to Prometheus.
     for source in Source::ALL.map(|source| source.to_string()) {
@@ -50,17 +71,21 @@ pub fn encode_status(status: &Status) -> String {
         by_source.get_or_create(&BySource { source }).set(count as i64);
     }
     registry.register("mobiles_away_by", "Mobile hosts that each source reports away", by_source);
+}
+
+fn register_packets(registry: &mut Registry, status: &Status) {
+    let Status { path, buffer, unsendable, .. } = status;
     registry.register("waiting_packets", "Packets that wait for mobile hosts", gauge(status.waiting));
     let waiting = "Bytes that wait for mobile hosts";
     registry.register_with_unit("waiting", waiting, Unit::Bytes, gauge(status.waiting_bytes));
-    let path = [
+    let fates = [
         ("passed", path.passed),
         ("diverted", path.diverted),
         ("passed_daemon_hung", path.expired),
         ("released", path.released),
     ];
-    registry.register("packets", "Packets for known mobile hosts, by what the programs did", counts(&path));
-    registry.register("heard", "Packets from known mobile hosts", counter(status.path.heard));
+    registry.register("packets", "Packets for known mobile hosts, by what the programs did", counts(&fates));
+    registry.register("heard", "Packets from known mobile hosts", counter(path.heard));
     let fates = [
         ("released", buffer.released),
         ("mobile_full", buffer.mobile_full),
@@ -74,59 +99,46 @@ pub fn encode_status(status: &Status) -> String {
         ("redundant", unsendable.redundant),
     ];
     registry.register("diverted_packets", "Packets that were diverted, by fate", counts(&fates));
-    let acks = [("lowered", status.path.lowered), ("withheld", status.path.withheld)];
+}
+
+fn register_connections(registry: &mut Registry, status: &Status) {
+    let Status { path, woken, .. } = status;
+    let acks = [("lowered", path.lowered), ("withheld", path.withheld)];
     registry.register("acks_held", "ACKs of TCP that were held back, by the fate of their packets", counts(&acks));
-    let alone =
-        [("signed", status.path.signed), ("multipath", status.path.multipath), ("full", status.path.connections_full)];
+    let alone = [("signed", path.signed), ("multipath", path.multipath), ("full", path.connections_full)];
     registry.register("tcp_left_alone", "TCP packets that passed unchanged, by reason", counts(&alone));
-    let woken = [("released", status.woken.released), ("poked", status.woken.poked)];
-    registry.register("woken", "TCP senders that were woken after absences, by how", counts(&woken));
-    let windows =
-        [("shut", status.woken.frozen), ("reopened", status.woken.reopened), ("probe_answered", status.woken.answered)];
-    registry.register(
-        "windows",
-        "Windows shut for absences, opened again, and probes of them answered",
-        counts(&windows),
-    );
-    registry.register("connections", "TCP connections that are known", gauge(status.woken.connections));
-    let reports = [
-        ("registered", status.reports.registered),
-        ("challenged", status.reports.challenged),
-        ("replayed", status.reports.replayed),
-        ("refused", status.reports.refused),
-        ("forged", status.reports.forged),
-        ("requested", status.reports.requested),
-        ("lease", status.reports.leases),
-        ("bridge", status.reports.bridge),
-        ("station", status.reports.stations),
-        ("wireguard", status.reports.wireguard),
+    let senders = [("released", woken.released), ("poked", woken.poked)];
+    registry.register("woken", "TCP senders that were woken after absences, by how", counts(&senders));
+    let windows = [("shut", woken.frozen), ("reopened", woken.reopened), ("probe_answered", woken.answered)];
+    let help = "Windows shut for absences, opened again, and probes of them answered";
+    registry.register("windows", help, counts(&windows));
+    registry.register("connections", "TCP connections that are known", gauge(woken.connections));
+}
+
+fn register_reports(registry: &mut Registry, reports: &ReportCounters) {
+    let outcomes = [
+        ("registered", reports.registered),
+        ("challenged", reports.challenged),
+        ("replayed", reports.replayed),
+        ("refused", reports.refused),
+        ("forged", reports.forged),
+        ("requested", reports.requested),
+        ("lease", reports.leases),
+        ("bridge", reports.bridge),
+        ("station", reports.stations),
+        ("wireguard", reports.wireguard),
     ];
-    registry.register("reports", "Reports about mobile hosts from outside, by outcome", counts(&reports));
-    if let Some(handoff) = &status.handoff {
-        let packets =
-            [("left", handoff.packets_left), ("came", handoff.packets_came), ("unconfirmed", handoff.packets_lost)];
-        registry.register(
-            "handoff_packets",
-            "Packets sent to other gateways, received from them, and never confirmed",
-            counts(&packets),
-        );
-        let handoffs = [("left", handoff.left), ("came", handoff.came), ("lost", handoff.lost)];
-        registry.register(
-            "handoffs",
-            "Mobile hosts handed to other gateways and asked of them, by outcome",
-            counts(&handoffs),
-        );
-    }
-    if let Some(split) = &status.split {
-        register_split(&mut registry, split);
-    }
-    if let Some(cluster) = &status.cluster {
-        register_cluster(&mut registry, cluster);
-    }
-    let mut text = String::new();
-    // Writing to a text does not fail.
-    let _ = encode(&mut text, &registry);
-    text
+    registry.register("reports", "Reports about mobile hosts from outside, by outcome", counts(&outcomes));
+}
+
+fn register_handoff(registry: &mut Registry, handoff: &HandoffCounters) {
+    let packets =
+        [("left", handoff.packets_left), ("came", handoff.packets_came), ("unconfirmed", handoff.packets_lost)];
+    let help = "Packets sent to other gateways, received from them, and never confirmed";
+    registry.register("handoff_packets", help, counts(&packets));
+    let handoffs = [("left", handoff.left), ("came", handoff.came), ("lost", handoff.lost)];
+    let help = "Mobile hosts handed to other gateways and asked of them, by outcome";
+    registry.register("handoffs", help, counts(&handoffs));
 }
 
 fn register_split(registry: &mut Registry, split: &SplitStatus) {

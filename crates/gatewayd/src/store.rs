@@ -430,7 +430,7 @@ mod tests {
 
         // Claim: Each process finds the packets left by its predecessor, in order; a partly written record ends the file; space
         // is reclaimed.
-        // Tests: `store::what_comes_back_at_the_end_is_before_what_still_waits`, `store::a_partly_written_record_ends_the_file`,
+        // Tests: `store::returned_packets_precede_waiting_packets`, `store::a_partly_written_record_ends_the_file`,
         // `store::more_hosts_than_open_files_and_space_is_given_back`
         #[test]
         fn every_process_finds_the_packets_of_its_predecessor(steps in steps()) {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_at_the_end_is_before_what_still_waits() {
+    fn returned_packets_precede_waiting_packets() {
         let scratch = Scratch::new("prepend");
         let (mut store, _) = Store::open(&scratch.0).unwrap();
         let at = Instant::from_millis;

@@ -317,10 +317,10 @@ mod tests {
 
     // Claim: Invitations survive encoding and decoding, and every error of one character is detected; keys are never shown or
     // replaced, and refused if others may read them; errors in files and arguments are reported with their place.
-    // Tests: `identity::what_is_wrong_with_a_key_is_told_without_the_key`,
+    // Tests: `identity::errors_of_a_key_do_not_show_the_key`,
     // `peers::a_file_with_mistakes_is_refused_and_the_place_named`, `words::an_identity_is_made_once`,
     // `words::wrong_words_are_refused`, `words::hosts_that_speak_no_hip_get_identities`,
-    // `proxy::hosts_are_read_as_they_were_written`, `proxy::what_cannot_be_a_host_is_refused`
+    // `proxy::hosts_are_read_as_they_were_written`, `proxy::invalid_hosts_are_refused`
     #[test]
     fn every_slip_of_one_character_is_found() {
         let text = invitation().to_string();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_invitation_is_told_apart() {
+    fn invalid_invitations_give_distinct_errors() {
         let error = |text: &str| text.parse::<Invitation>().unwrap_err();
         assert_eq!(error("https://example.org"), InvitationError::Prefix);
         assert_eq!(error("hip:ab!"), InvitationError::Character { character: '!', position: 7 });

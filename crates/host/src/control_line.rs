@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_json_value_is_refused() {
+    fn lines_other_than_one_json_value_are_refused() {
         for line in [&b""[..], b"hello", b"{\"request\":", br#"{"request":"status"} {"request":"status"}"#] {
             assert!(matches!(refused(line), Fault::NotJson { .. }), "{line:?}");
         }
     }
 
     #[test]
-    fn what_is_not_utf_8_is_refused_with_its_place() {
+    fn lines_other_than_utf_8_are_refused_with_the_place() {
         assert_eq!(refused(b"\xff\xfe"), Fault::NotUtf8 { at: 0 });
         assert_eq!(refused(b"{\"request\":\"st\xe4tus\"}"), Fault::NotUtf8 { at: 14 });
     }

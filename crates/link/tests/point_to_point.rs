@@ -94,7 +94,7 @@ fn a_link_without_rate_is_all_delay() {
 }
 
 #[test]
-fn a_held_queue_waits_and_a_half_sent_frame_goes_on() {
+fn a_held_queue_waits_and_a_half_sent_frame_continues() {
     let mut world = World::new(&LinkConfig {
         queue_limit: QueueLimit::Packets(3),
         ..cut(QueuedFate::Held, InFlightFate::Delivered)

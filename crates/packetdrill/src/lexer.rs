@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_named_with_its_place() {
+    fn invalid_tokens_are_named_with_their_place() {
         let error = tokens("0 ok\n  $5").unwrap_err();
         assert_eq!((error.line, error.column), (2, 3));
         assert!(tokens("%{ never ends").is_err());

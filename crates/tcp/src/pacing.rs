@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_out_of_turn_begins_no_burst() {
+    fn packets_sent_out_of_turn_begin_no_burst() {
         let mut pacer = started();
         pacer.on_sent(Instant::ZERO, 1_000, RATE, 1);
         pacer.on_sent(Instant::ZERO, 1_000, RATE, 2);

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_takes_no_room() {
+    fn read_data_take_no_room() {
         let mut buffer = ReceiveBuffer::default();
         buffer.push_in_order(bytes(0, 1000));
         buffer.push_in_order(bytes(1000, 1000));

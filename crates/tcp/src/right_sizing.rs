@@ -169,9 +169,9 @@ mod tests {
     /// trip.
     // Claim: The receive buffer grows by the values that a kernel's `tcp:tcp_rcvbuf_grow` showed; the largest segment determines
     // how much data it holds, data beyond a hole lets it grow, small segments do not.
-    // Tests: `linux_profiles::linux_6_the_largest_segment_shows_how_much_data_the_buffer_holds`,
-    // `linux_profiles::linux_6_data_beyond_a_hole_lets_the_buffer_grow`,
-    // `linux_profiles::linux_small_segments_do_not_open_the_window`
+    // Tests: `linux_receive_window::linux_6_the_largest_segment_shows_how_much_data_the_buffer_holds`,
+    // `linux_receive_window::linux_6_data_beyond_a_hole_lets_the_buffer_grow`,
+    // `linux_receive_window::linux_small_segments_do_not_open_the_window`
     #[test]
     fn linux_6_18_grows_as_the_kernel_was_seen_to() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 10 * 1448);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_read_was_not_read() {
+    fn unread_data_do_not_count_as_read() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 1000);
         sizing.time_echo(BufferGrowth::Linux6_18, 1, Some(Duration::from_millis(10)), true);
         assert_eq!(sizing.on_read(at(10_000), BufferGrowth::Linux6_18, 3000, 2000, None, 1448), None);

@@ -12,12 +12,23 @@ use holdover_host::{Namespace, NamespaceError, Netlink};
 /// ([`Self::watch_links`]).
 ///
 /// A measurement of milliseconds on a kernel may fail because the machine is busy with other work. A test may be repeated for that reason
-/// only if this has measured such a delay: [`Self::is_excuse`]. Otherwise the first failure counts.
+/// only if this has measured such a delay: [`Self::repeat`]. Otherwise the first failure counts.
 #[derive(Debug)]
 pub struct Lateness {
     is_over: Arc<AtomicBool>,
     delays: Arc<Mutex<Vec<Delay>>>,
     watchers: Vec<JoinHandle<()>>,
+}
+
+/// The result of a measurement, and why it was repeated.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Repeated<T> {
+    /// The result of the last run, which counts.
+    pub value: T,
+    /// The longest delay during the last run.
+    pub lateness: Duration,
+    /// The longest delay during each earlier run. Each is at least [`Lateness::EXCUSE`].
+    pub excuses: Vec<Duration>,
 }
 
 /// A thread that measures.
@@ -42,6 +53,8 @@ impl Lateness {
     /// From this delay on, a failed measurement may be repeated: it is twenty times the wake-up time of an idle machine, and shorter than
     /// the tests' margins.
     pub const EXCUSE: Duration = Duration::from_millis(5);
+    /// The most runs of a measurement, whatever the delays.
+    pub const RUNS: usize = 3;
 
     /// Begins to measure.
     pub fn watch() -> Self {
@@ -82,19 +95,38 @@ impl Lateness {
         Ok(lateness)
     }
 
-    /// Measures until a value is below `bound`, and again only if the machine was late meanwhile ([`Self::is_excuse`]), up to three times in all.
-    /// Returns all values: the last one counts.
-    pub fn repeat_until_below(bound: Duration, mut measure: impl FnMut() -> Duration) -> Vec<Duration> {
-        const MOST: usize = 3;
-        let mut values = Vec::new();
-        while values.len() < MOST {
+    /// Measures, and repeats a measurement that fails only if the machine was late meanwhile by [`Self::EXCUSE`] or more, up to [`Self::RUNS`]
+    /// runs in all.
+    pub fn repeat<T>(mut measure: impl FnMut() -> T, succeeds: impl Fn(&T) -> bool) -> Repeated<T> {
+        let watched = || {
             let lateness = Self::watch();
             let value = measure();
-            values.push(value);
-            if value < bound || !lateness.is_excuse() {
-                break;
+            (value, lateness.worst())
+        };
+        Self::repeat_watched(watched, succeeds)
+    }
+
+    /// As [`Self::repeat`], with a measurement that also returns the longest delay meanwhile.
+    fn repeat_watched<T>(mut measure: impl FnMut() -> (T, Duration), succeeds: impl Fn(&T) -> bool) -> Repeated<T> {
+        let mut excuses = Vec::new();
+        loop {
+            let (value, lateness) = measure();
+            if succeeds(&value) || lateness < Self::EXCUSE || excuses.len() + 1 == Self::RUNS {
+                return Repeated { value, lateness, excuses };
             }
+            excuses.push(lateness);
         }
+    }
+
+    /// Measures until a value is below `bound`, as [`Self::repeat`] does. Returns all values: the last one counts.
+    pub fn repeat_until_below(bound: Duration, mut measure: impl FnMut() -> Duration) -> Vec<Duration> {
+        let mut values = Vec::new();
+        let measure_and_keep = || {
+            let value = measure();
+            values.push(value);
+            value
+        };
+        Self::repeat(measure_and_keep, |&value| value < bound);
         values
     }
 
@@ -112,11 +144,6 @@ impl Lateness {
     /// The longest delay of at least 1 ms so far; zero if there is none.
     pub fn worst(&self) -> Duration {
         longest(self.delays.lock().unwrap_or_else(PoisonError::into_inner).iter())
-    }
-
-    /// Whether the machine was so late that a failed measurement is inconclusive.
-    pub fn is_excuse(&self) -> bool {
-        self.worst() >= Self::EXCUSE
     }
 }
 
@@ -164,7 +191,22 @@ mod tests {
         let woken_at = due_at + std::time::Duration::from(Lateness::EXCUSE);
         lateness.delays.lock().unwrap().push(Delay { due_at, woken_at });
         sleep(4 * NAP);
-        assert!(lateness.is_excuse() && lateness.worst() >= Lateness::EXCUSE);
+        assert!(lateness.worst() >= Lateness::EXCUSE);
+    }
+
+    #[test]
+    fn a_failed_measurement_is_repeated_after_a_delay_only() {
+        let (late, early) = (Lateness::EXCUSE, Duration::from_millis(4));
+        // Each run returns its number and its delay. The run with the number `succeeding` succeeds.
+        let repeat = |delays: &[Duration], succeeding: usize| {
+            let mut runs = (1..).zip(delays.iter().copied());
+            Lateness::repeat_watched(|| runs.next().unwrap(), |&run| run == succeeding)
+        };
+        assert_eq!(repeat(&[late], 1), Repeated { value: 1, lateness: late, excuses: Vec::new() });
+        assert_eq!(repeat(&[early], 9), Repeated { value: 1, lateness: early, excuses: Vec::new() });
+        assert_eq!(repeat(&[late, early], 2), Repeated { value: 2, lateness: early, excuses: vec![late] });
+        assert_eq!(repeat(&[late, early], 9), Repeated { value: 2, lateness: early, excuses: vec![late] });
+        assert_eq!(repeat(&[late; Lateness::RUNS], 9).excuses.len() + 1, Lateness::RUNS);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub use holdover_wire::{CaState, TcpInfo, TcpState};
 pub use capture::TunDirection;
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
-pub use lateness::Lateness;
+pub use lateness::{Lateness, Repeated};
 pub use listen::{Heard, PacketListener};
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker};

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_is_not_new_whatever_the_order() {
+    fn bytes_are_new_once_in_any_order() {
         let mut received = Received::default();
         for (start, end, is_new) in [
             (0, 10, true),

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn counters_beyond_the_option_are_errors() {
         let new = |fields: &[u32]| AccurateEcn::new(AccurateEcnOrder::Zero, fields);
         assert_eq!(new(&[0; 4]), Err(AccurateEcnError::TooMany { len: 4 }));
         assert_eq!(new(&[0, 1 << 24]), Err(AccurateEcnError::TooLarge { value: 1 << 24 }));

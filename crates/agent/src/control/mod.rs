@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_request_is_refused_with_a_reason() {
+    fn invalid_requests_are_refused_with_a_reason() {
         for line in [
             &b"hello"[..],
             br#"{"request":"reboot"}"#,

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_has_a_name() {
+    fn missing_capabilities_are_named() {
         let all = NEEDED.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one);
         assert_eq!(missing_of(all, false), None);
         let some = missing_of(all - CapabilitySet::NET_RAW - CapabilitySet::BPF, false).unwrap();

@@ -393,7 +393,7 @@ mod tests {
     // Tests: `arbiter::the_versions_are_independent`, `arbiter::packets_of_one_version_do_not_affect_the_other`,
     // `tests::one_version_of_ip_fails_and_the_other_stays`, `tests::an_unused_version_follows_the_other`
     #[test]
-    fn one_version_fails_and_the_other_goes_on() {
+    fn one_ip_version_fails_and_the_other_stays_up() {
         use Source::{Address, Carrier};
         let mut arbiter = Arbiter::new();
         let mut tell = |event, families, source| {

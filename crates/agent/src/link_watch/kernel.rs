@@ -73,8 +73,8 @@ pub enum KernelEvent {
         index: u32,
         /// The route.
         route: DefaultRoute,
-        /// Whether it exists.
-        presence: Presence,
+        /// What has happened to it.
+        change: RouteChange,
     },
     /// A route other than a default route has changed.
     OtherRoute,
@@ -121,15 +121,15 @@ pub struct DefaultRoute {
     pub metric: u32,
 }
 
-/// Whether a route exists.
+/// What has happened to a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Presence {
-    /// It exists.
-    There,
-    /// It replaces all routes of its family, table and metric, whose removal the kernel does not report.
-    Instead,
+pub enum RouteChange {
+    /// It exists from now on, or existed before the first report.
+    Added,
+    /// It exists in place of all routes of its family, table and metric, whose removal the kernel does not report.
+    Replaced,
     /// It is gone.
-    Gone,
+    Removed,
 }
 
 /// Whether a neighbour answers.
@@ -278,7 +278,7 @@ impl Interfaces {
                     interface.remove_address(address);
                 }
             }
-            KernelEvent::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
+            KernelEvent::DefaultRoute { index, route, change } => self.note_route(index, route, change),
             KernelEvent::Rule { rule, is_there } => self.rules.note(rule, is_there),
             KernelEvent::Endpoints { index, ways } => self.note_endpoints(index, ways),
             KernelEvent::HopsBelow { index } => self.note_hops_below(index),
@@ -324,7 +324,7 @@ impl Interfaces {
             match event {
                 KernelEvent::Link { index, .. } => _ = links.insert(index),
                 KernelEvent::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),
-                KernelEvent::DefaultRoute { index, route, presence: Presence::There | Presence::Instead } => {
+                KernelEvent::DefaultRoute { index, route, change: RouteChange::Added | RouteChange::Replaced } => {
                     _ = routes.insert((index, route))
                 }
                 KernelEvent::Rule { rule, is_there: true } => _ = rules.insert(rule),
@@ -387,13 +387,13 @@ impl Interfaces {
         }
     }
 
-    fn note_route(&mut self, index: u32, route: DefaultRoute, presence: Presence) {
-        if presence == Presence::Instead {
+    fn note_route(&mut self, index: u32, route: DefaultRoute, change: RouteChange) {
+        if change == RouteChange::Replaced {
             for interface in self.interfaces.values_mut() {
                 interface.installed.retain(|old| old.place() != route.place());
             }
         }
-        let is_there = presence != Presence::Gone;
+        let is_there = change != RouteChange::Removed;
         let Some(interface) = self.known_or_new(index, is_there) else { return };
         if is_there {
             interface.installed.insert(route);

@@ -22,7 +22,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::kernel::{DefaultRoute, Interfaces, KernelEvent, Presence, Reachability};
+use super::kernel::{DefaultRoute, Interfaces, KernelEvent, Reachability, RouteChange};
 use super::rules::{self, Rule};
 use stacking::stacking_of;
 
@@ -274,9 +274,9 @@ fn translate(header: &NetlinkHeader, message: RouteNetlinkMessage) -> Vec<Kernel
         RouteNetlinkMessage::DelAddress(address) => translate_address(&address, false).into_iter().collect(),
         RouteNetlinkMessage::NewRoute(route) => {
             let is_instead = header.flags & NLM_F_REPLACE != 0;
-            translate_route(route, if is_instead { Presence::Instead } else { Presence::There })
+            translate_route(route, if is_instead { RouteChange::Replaced } else { RouteChange::Added })
         }
-        RouteNetlinkMessage::DelRoute(route) => translate_route(route, Presence::Gone),
+        RouteNetlinkMessage::DelRoute(route) => translate_route(route, RouteChange::Removed),
         RouteNetlinkMessage::NewRule(rule) => translate_rule(&rule, true).into_iter().collect(),
         RouteNetlinkMessage::DelRule(rule) => translate_rule(&rule, false).into_iter().collect(),
         RouteNetlinkMessage::NewNeighbour(neighbour) => translate_neighbour(&neighbour, true).into_iter().collect(),
@@ -346,7 +346,7 @@ fn translate_address(message: &AddressMessage, is_there: bool) -> Option<KernelE
     Some(KernelEvent::Address { index: message.header.index, address: found?, is_usable })
 }
 
-fn translate_route(message: RouteMessage, presence: Presence) -> Vec<KernelEvent> {
+fn translate_route(message: RouteMessage, change: RouteChange) -> Vec<KernelEvent> {
     let header = &message.header;
     let is_default =
         header.destination_prefix_length == 0 && header.source_prefix_length == 0 && header.kind == RouteType::Unicast;
@@ -376,9 +376,9 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<KernelEvent
     ways.extend(hops.into_iter().map(|hop| (hop.interface_index, hop.attributes.iter().find_map(next_hop_of))));
     let events = ways.into_iter().enumerate().map(|(position, (index, next_hop))| {
         // The second next hop of a route does not replace the first.
-        let is_second = position > 0 && presence == Presence::Instead;
-        let presence = if is_second { Presence::There } else { presence };
-        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, next_hop, metric }, presence }
+        let is_second = position > 0 && change == RouteChange::Replaced;
+        let change = if is_second { RouteChange::Added } else { change };
+        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, next_hop, metric }, change }
     });
     events.collect()
 }

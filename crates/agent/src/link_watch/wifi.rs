@@ -148,9 +148,9 @@ mod tests {
     }
 
     // Claim: A host that leaves the range of a Wi-Fi gets a warning first; one that stays at its edge does not.
-    // Tests: `wifi::who_sits_at_the_edge_is_not_warned`
+    // Tests: `wifi::a_steady_level_at_the_edge_gives_no_warning`
     #[test]
-    fn who_walks_away_is_warned_before_the_floor_is_reached() {
+    fn a_falling_level_gives_a_warning_before_the_floor() {
         // 10 dB/s: from -60 dBm it reaches the floor after 2 s.
         let mut watch = watch(ADAPTIVE);
         let events = events(&mut watch, (0..20).map(|step| -60 - step));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sits_at_the_edge_is_not_warned() {
+    fn a_steady_level_at_the_edge_gives_no_warning() {
         // Above and below the floor, with a few dB of noise around a constant level.
         for level in [-77, -83] {
             let mut watch = watch(ADAPTIVE);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_hears_that_it_was_nothing() {
+    fn a_returning_level_is_reported_as_recovered() {
         let mut watch = watch(ADAPTIVE);
         let levels = (0..19).map(|step| -60 - step).chain((0..30).map(|step| (-78 + step).min(-60)));
         let events = events(&mut watch, levels);

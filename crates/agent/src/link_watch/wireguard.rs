@@ -85,7 +85,7 @@ mod tests {
     }
 
     // Claim: The endpoints of WireGuard peers and of tunnels are parsed from the kernel's messages, complete or truncated.
-    // Tests: `wireguard::what_is_cut_short_has_fewer`, `stacking::a_tunnel_tells_its_endpoint_unless_it_has_many`,
+    // Tests: `wireguard::truncated_messages_have_fewer_entries`, `stacking::a_tunnel_tells_its_endpoint_unless_it_has_many`,
     // `stacking::the_interface_below_is_named_but_for_pairs_and_other_namespaces`
     #[test]
     fn the_endpoints_of_all_peers_are_found() {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_has_fewer() {
+    fn truncated_messages_have_fewer_entries() {
         let whole = device();
         for cut in 0..whole.len() {
             let mut endpoints = Endpoints::default();

@@ -222,7 +222,7 @@ fn without_configuration_ssh_is_held_and_everything_else_is_left_alone() {
 }
 
 #[test]
-fn what_is_wrong_with_a_rule_is_said() {
+fn errors_of_a_rule_are_explained() {
     for (text, problem) in [
         ("[[flow]]\nport = 1", "flow rule 1: expected exactly one of hold, fail_fast and leave_alone"),
         (
@@ -264,7 +264,7 @@ fn an_unknown_user_switches_off_that_user_only() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said() {
+fn errors_of_a_file_are_explained() {
     for (text, problem) in [
         (
             "[[flow]]\nport = 70000",

@@ -75,7 +75,7 @@ fn own_timer(near: &Namespace, is_upload: bool) -> Option<f64> {
     engine.handle_timeout(clock::now());
     let mut sockets = SocketDiag::open().unwrap();
     for _ in 0..CUTS {
-        stream.goes_on(300_000);
+        stream.await_more(300_000);
         lan.plug(false);
         engine.handle_link(clock::now(), LinkEvent::Down);
         // Two timeouts: 0.2 s or a little more, and twice that.
@@ -106,7 +106,7 @@ fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
     let agent = Agent::start_with(near, "carrier", NO_BUS, &[INTERFACE], "");
     let stream = Stream::start(&lan, false);
     for _ in 0..3 {
-        stream.goes_on(2_000_000);
+        stream.await_more(2_000_000);
         let capture = Capture::open(near);
         lan.plug(false);
         let sent = capture.listen(Duration::from_millis(1500));
@@ -116,7 +116,7 @@ fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
         assert!(copies <= MOST_COPIES, "{copies} copies of one packet");
         lan.plug(true);
     }
-    stream.goes_on(1_000_000);
+    stream.await_more(1_000_000);
     drop(agent);
 }
 

@@ -13,12 +13,14 @@ use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
 
-pub(crate) const TESTS: &[Test] =
-    &[("what_a_rule_leaves_alone_is_not_said_to_be_woken", what_a_rule_leaves_alone_is_not_said_to_be_woken)];
+pub(crate) const TESTS: &[Test] = &[(
+    "connections_excluded_by_a_rule_are_not_reported_as_woken",
+    connections_excluded_by_a_rule_are_not_reported_as_woken,
+)];
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
-fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
+fn connections_excluded_by_a_rule_are_not_reported_as_woken(namespace: &Namespace) {
     let mut netlink = Netlink::open(namespace).unwrap();
     netlink.set_up("lo").unwrap();
     netlink.add_address("lo", IpAddr::V4(ADDRESS), 32).unwrap();

@@ -52,7 +52,7 @@ fn one_goes(near: &Namespace, family: Family) {
     let server = |(_, gateway, _): (&str, &str, &str)| gateway.parse::<IpAddr>().unwrap();
     let (cut, other) = (ADDRESSES[family.index()], ADDRESSES[family.other().index()]);
     let downloads = [cut, other].map(|addresses| Stream::start_to(&lan.gateway, server(addresses), false));
-    downloads.iter().for_each(|download| download.goes_on(2_000_000));
+    downloads.iter().for_each(|download| download.await_more(2_000_000));
     let [download, undisturbed] = &downloads;
 
     let (address, gateway, flag) = cut;

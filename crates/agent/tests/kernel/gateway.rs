@@ -27,9 +27,9 @@ use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, harness, sysct
 use crate::Test;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("an_upload_over_a_silent_outage_goes_on_at_once", an_upload_over_a_silent_outage_goes_on_at_once),
+    ("an_upload_over_a_silent_outage_continues_at_once", an_upload_over_a_silent_outage_continues_at_once),
     ("so_it_does_over_ipv6", so_it_does_over_ipv6),
-    ("a_download_over_a_silent_outage_goes_on_at_once", a_download_over_a_silent_outage_goes_on_at_once),
+    ("a_download_over_a_silent_outage_continues_at_once", a_download_over_a_silent_outage_continues_at_once),
     (
         "the_router_need_not_resolve_this_host_after_a_silent_outage",
         the_router_need_not_resolve_this_host_after_a_silent_outage,
@@ -37,7 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_cut_behind_a_router_that_answers_is_noticed", a_cut_behind_a_router_that_answers_is_noticed),
     ("the_first_packet_wakes_the_others", the_first_packet_wakes_the_others),
     ("a_server_that_takes_its_time_is_no_silence", a_server_that_takes_its_time_is_no_silence),
-    ("datagrams_that_nobody_answers_are_no_silence", datagrams_that_nobody_answers_are_no_silence),
+    ("unanswered_datagrams_are_no_silence", unanswered_datagrams_are_no_silence),
     ("a_peer_that_is_gone_is_no_silence", a_peer_that_is_gone_is_no_silence),
     ("a_router_that_answers_no_questions_does_no_harm", a_router_that_answers_no_questions_does_no_harm),
     ("questions_leave_the_kernels_table_as_it_is", questions_leave_the_kernels_table_as_it_is),
@@ -309,7 +309,7 @@ impl Stream {
 
     /// Waits for so many more bytes.
     #[track_caller]
-    pub(crate) fn goes_on(&self, bytes: u64) {
+    pub(crate) fn await_more(&self, bytes: u64) {
         let (began, before) = (Instant::now(), self.received.load(Ordering::SeqCst));
         while self.received.load(Ordering::SeqCst) < before + bytes {
             assert!(began.elapsed() < Duration::from_secs(30), "nothing comes");
@@ -385,7 +385,7 @@ fn stays_up(agent: &Agent, time: Duration) {
     }
 }
 
-fn an_upload_over_a_silent_outage_goes_on_at_once(near: &Namespace) {
+fn an_upload_over_a_silent_outage_continues_at_once(near: &Namespace) {
     is_bridged(near, &Lan::new(near, "192.0.2.", 24), true);
 }
 
@@ -393,14 +393,14 @@ fn so_it_does_over_ipv6(near: &Namespace) {
     is_bridged(near, &Lan::new(near, "2001:db8::", 64), true);
 }
 
-fn a_download_over_a_silent_outage_goes_on_at_once(near: &Namespace) {
+fn a_download_over_a_silent_outage_continues_at_once(near: &Namespace) {
     is_bridged(near, &Lan::new(near, "192.0.2.", 24), false);
 }
 
 fn is_bridged(near: &Namespace, lan: &Lan, is_upload: bool) {
     let agent = Agent::start(near);
     let stream = Stream::start(lan, is_upload);
-    stream.goes_on(2_000_000);
+    stream.await_more(2_000_000);
     assert_eq!(agent.state().0, LinkState::Up);
     for outage in [Duration::from_secs(4), Duration::from_secs(20)] {
         let cut_at = Instant::now();
@@ -411,7 +411,7 @@ fn is_bridged(near: &Namespace, lan: &Lan, is_upload: bool) {
         eprintln!("outage {outage:?}: down after {noticed:?}, data {took:?} after its end");
         assert!(took < RESUMES_WITHIN, "{took:?}");
         agent.says(LinkState::Up, RESUMES_WITHIN);
-        stream.goes_on(1_000_000);
+        stream.await_more(1_000_000);
     }
     stream.is_sending.store(false, Ordering::SeqCst);
     // The stream's end is probed, and answered.
@@ -426,7 +426,7 @@ fn the_router_need_not_resolve_this_host_after_a_silent_outage(near: &Namespace)
     let lan = Lan::behind_a_router(near);
     let agent = Agent::start(near);
     let stream = Stream::start(&lan, false);
-    stream.goes_on(2_000_000);
+    stream.await_more(2_000_000);
     let own = stream.connection().local.ip();
     let is_resolved = || {
         let inside = || {
@@ -443,7 +443,7 @@ fn the_router_need_not_resolve_this_host_after_a_silent_outage(near: &Namespace)
         let took = resumes(&stream, || lan.join(true));
         eprintln!("data {took:?} after the outage");
         assert!(took < RESUMES_WITHIN, "{took:?}");
-        stream.goes_on(1_000_000);
+        stream.await_more(1_000_000);
     }
     stream.end();
     drop(agent);
@@ -454,7 +454,7 @@ fn a_cut_behind_a_router_that_answers_is_noticed(near: &Namespace) {
     let beyond = Beyond::new(near, &lan, 0);
     let agent = Agent::start(near);
     let stream = Stream::start_to(&beyond.server, beyond.address, true);
-    stream.goes_on(1_000_000);
+    stream.await_more(1_000_000);
     for outage in [Duration::from_secs(5), Duration::from_secs(20)] {
         let cut_at = Instant::now();
         lan.forward(false);
@@ -465,7 +465,7 @@ fn a_cut_behind_a_router_that_answers_is_noticed(near: &Namespace) {
         // A peer is probed after a fortieth of the silence at the latest.
         assert!(took < outage / 40 + RESUMES_WITHIN, "{took:?}");
         agent.says(LinkState::Up, RESUMES_WITHIN);
-        stream.goes_on(500_000);
+        stream.await_more(500_000);
     }
     stream.is_sending.store(false, Ordering::SeqCst);
 }
@@ -477,7 +477,7 @@ fn the_first_packet_wakes_the_others(near: &Namespace) {
     let agent = Agent::start(near);
     let streams: Vec<Stream> =
         (0..6).map(|number| Stream::start_to(&beyond.server, beyond.address, number % 2 == 0)).collect();
-    streams.iter().for_each(|stream| stream.goes_on(500_000));
+    streams.iter().for_each(|stream| stream.await_more(500_000));
     lan.forward(false);
     sleep(Duration::from_millis(2600));
     assert_eq!(agent.state().0, LinkState::Up);
@@ -515,11 +515,11 @@ fn a_server_that_takes_its_time_is_no_silence(near: &Namespace) {
     }
 }
 
-fn datagrams_that_nobody_answers_are_no_silence(near: &Namespace) {
+fn unanswered_datagrams_are_no_silence(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let agent = Agent::start(near);
     let stream = Stream::start(&lan, true);
-    stream.goes_on(500_000);
+    stream.await_more(500_000);
     stream.is_sending.store(false, Ordering::SeqCst);
     let _server = lan.gateway.enter(|| UdpSocket::bind(SocketAddr::new(lan.address, 9)).unwrap()).unwrap();
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -538,10 +538,10 @@ fn a_peer_that_is_gone_is_no_silence(near: &Namespace) {
     let [gone, there] = [0, 1].map(|number| Beyond::new(near, &lan, number));
     let agent = Agent::start(near);
     let streams = [&gone, &there].map(|beyond| Stream::start_to(&beyond.server, beyond.address, true));
-    streams.iter().for_each(|stream| stream.goes_on(500_000));
+    streams.iter().for_each(|stream| stream.await_more(500_000));
     lan.gateway.enter(|| Netlink::open(&lan.gateway).unwrap().set_down("out0").unwrap()).unwrap();
     stays_up(&agent, Duration::from_secs(8));
-    streams[1].goes_on(500_000);
+    streams[1].await_more(500_000);
     streams.iter().for_each(|stream| stream.is_sending.store(false, Ordering::SeqCst));
 }
 
@@ -551,12 +551,12 @@ fn a_router_that_answers_no_questions_does_no_harm(near: &Namespace) {
     sysctl::set(near, &format!("net.ipv4.neigh.{INTERFACE}.base_reachable_time_ms"), "3600000").unwrap();
     let beyond = Beyond::new(near, &lan, 0);
     let stream = Stream::start_to(&beyond.server, beyond.address, true);
-    stream.goes_on(100_000);
+    stream.await_more(100_000);
     // The router and this host know each other; from now on it does not answer this host's requests. It answers the
     // server's, whose entry of the router expires.
     lan.gateway.enter(|| sysctl::set(&lan.gateway, "net.ipv4.conf.gw0.arp_ignore", "8").unwrap()).unwrap();
     let agent = Agent::start(near);
-    stream.goes_on(1_000_000);
+    stream.await_more(1_000_000);
     stream.is_sending.store(false, Ordering::SeqCst);
     stays_up(&agent, Duration::from_secs(6));
 }
@@ -566,7 +566,7 @@ fn questions_leave_the_kernels_table_as_it_is(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let agent = Agent::start(near);
     let stream = Stream::start(&lan, true);
-    stream.goes_on(1_000_000);
+    stream.await_more(1_000_000);
     let flags = || {
         let table = std::fs::read_to_string("/proc/thread-self/net/arp").unwrap();
         let row = table.lines().find(|line| line.contains(INTERFACE)).map(str::to_owned);
@@ -584,6 +584,6 @@ fn questions_leave_the_kernels_table_as_it_is(near: &Namespace) {
     }
     lan.join(true);
     agent.says(LinkState::Up, RESUMES_WITHIN);
-    stream.goes_on(100_000);
+    stream.await_more(100_000);
     stream.is_sending.store(false, Ordering::SeqCst);
 }

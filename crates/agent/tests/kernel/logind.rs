@@ -20,7 +20,7 @@ use crate::gateway::{Agent, Lan};
 
 pub(crate) const TESTS: &[Test] = &[
     ("sleep_waits_until_connections_are_prepared", sleep_waits_until_connections_are_prepared),
-    ("who_is_not_logind_is_not_believed", who_is_not_logind_is_not_believed),
+    ("signals_of_other_senders_than_logind_are_ignored", signals_of_other_senders_than_logind_are_ignored),
     ("a_bus_that_goes_takes_its_word_back", a_bus_that_goes_takes_its_word_back),
 ];
 
@@ -104,7 +104,7 @@ fn is_held(inhibitor: &mut UnixStream) -> bool {
 
 // Claim: On a bus of its own with a logind of the test: sleep waits for 0.4 s in which the link is about to be cut, the next one
 // again; when the bus goes, its announcement ends; other senders are ignored. Needs `dbus-daemon`.
-// Tests: `logind::who_is_not_logind_is_not_believed`, `logind::a_bus_that_goes_takes_its_word_back`
+// Tests: `logind::signals_of_other_senders_than_logind_are_ignored`, `logind::a_bus_that_goes_takes_its_word_back`
 fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
     let (_lan, logind) = (Lan::new(near, "192.0.2.", 24), Logind::start(near));
     let agent = Agent::start_on(near, &logind.address());
@@ -131,7 +131,7 @@ fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
     is_let_go(&mut inhibitor);
 }
 
-fn who_is_not_logind_is_not_believed(near: &Namespace) {
+fn signals_of_other_senders_than_logind_are_ignored(near: &Namespace) {
     let (_lan, logind) = (Lan::new(near, "192.0.2.", 24), Logind::start(near));
     let agent = Agent::start_on(near, &logind.address());
     let mut inhibitor = logind.inhibitor();

@@ -65,7 +65,7 @@ fn follows_the_link_below(near: &Namespace, lan: &Lan) {
     let agent = Agent::start_with(near, "stacked", "unix:path=/nowhere", &[TUNNEL], "");
     let server: IpAddr = [10, 9, 0, 1].into();
     let download = Stream::start_to(&lan.gateway, server, false);
-    download.goes_on(1_000_000);
+    download.await_more(1_000_000);
     assert_eq!(agent.state(), (LinkState::Up, vec![]));
     for _ in 0..2 {
         let cut_at = Instant::now();
@@ -76,7 +76,7 @@ fn follows_the_link_below(near: &Namespace, lan: &Lan) {
         eprintln!("data {took:?} after the carrier of {INTERFACE}");
         assert!(took < RESUMES_WITHIN, "{took:?}");
         assert_eq!(agent.state(), (LinkState::Up, vec![]));
-        download.goes_on(500_000);
+        download.await_more(500_000);
     }
     download.end();
 }

@@ -21,7 +21,7 @@ use crate::wire::{FAR, FAR_V6, LIMIT, NEAR, Wire, make_impatient, options, socke
 
 pub(crate) const TESTS: &[Test] = &[
     ("new_connections_get_what_the_rules_say", new_connections_get_what_the_rules_say),
-    ("what_an_application_has_set_stays", what_an_application_has_set_stays),
+    ("user_timeouts_of_applications_stay", user_timeouts_of_applications_stay),
     ("open_connections_of_other_processes_get_it_too", open_connections_of_other_processes_get_it_too),
     ("owners_are_found_out", owners_are_found_out),
     ("a_policy_replaces_another", a_policy_replaces_another),
@@ -124,7 +124,7 @@ fn new_connections_get_what_the_rules_say(near: &Namespace) {
 }
 
 // Claim: A user timeout set by an application stays, unless the rule overrides it.
-fn what_an_application_has_set_stays(near: &Namespace) {
+fn user_timeouts_of_applications_stay(near: &Namespace) {
     let wire = Wire::new(near);
     let own = SocketOptions { user_timeout: Some(Duration::from_secs(77)), ..options() };
     let to = |port| SocketAddr::new(FAR.parse().unwrap(), port);

@@ -22,7 +22,7 @@ mod tests {
 
     // Claim: The benchmark's figure of memory in use follows allocations.
     #[test]
-    fn what_is_allocated_is_counted() {
+    fn allocations_are_counted() {
         let before = in_use();
         let block = std::hint::black_box(vec![1_u8; 32 << 20]);
         let after = in_use();

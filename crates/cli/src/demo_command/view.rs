@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_has_longer_blocks_and_as_many_letters() {
+    fn blocks_of_any_time_have_the_same_width() {
         let plain = Ink { colour: false };
         for now in [1, 5, 20, 21, 50] {
             let blocks = crossed(Help::Plain, 13.0).blocks(Instant::from_secs(now), BLOCKS, plain);

@@ -116,14 +116,14 @@ struct MobileArgs {
     /// Its address.
     address: IpAddr,
     /// The host's presence. A packet from it always means that it is present.
-    presence: Presence,
+    presence: PresenceArg,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
 /// The presence of a mobile host.
 #[derive(Clone, Copy, ValueEnum, Debug)]
-enum Presence {
+enum PresenceArg {
     /// It is attached here.
     Present,
     /// It is about to leave.
@@ -281,13 +281,13 @@ fn unexpected() -> ExitCode {
     failed(&ClientError::unexpected::<Response>())
 }
 
-impl From<Presence> for MobileState {
-    fn from(presence: Presence) -> Self {
+impl From<PresenceArg> for MobileState {
+    fn from(presence: PresenceArg) -> Self {
         match presence {
-            Presence::Present => Self::Present,
-            Presence::Fading => Self::Fading,
-            Presence::Away => Self::Away,
-            Presence::Moved => Self::Moved,
+            PresenceArg::Present => Self::Present,
+            PresenceArg::Fading => Self::Fading,
+            PresenceArg::Away => Self::Away,
+            PresenceArg::Moved => Self::Moved,
         }
     }
 }

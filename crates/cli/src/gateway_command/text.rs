@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_adopted_is_shown() {
+    fn mobile_hosts_that_were_not_adopted_are_shown() {
         let cluster = |not_adopted| ClusterStatus {
             name: "a".to_owned(),
             connected: true,

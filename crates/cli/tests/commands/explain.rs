@@ -191,7 +191,7 @@ fn a_moving_hosts_outages_are_those_of_its_connections() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_one_error() {
+fn inputs_that_cannot_be_explained_give_one_error() {
     let place = Place::with_scenario("explain-errors", SCENARIO);
     fs::create_dir(place.path("empty")).unwrap();
     for (command, says) in [
@@ -210,8 +210,8 @@ fn what_cannot_be_explained_is_one_error() {
 }
 
 // Claim: Errors under `--json` are JSON, interruptions too. A number outside its range is refused in plain words.
-// Tests: `explain::what_cannot_be_explained_is_one_error`, `reproduce::what_is_no_paper_or_not_the_place_for_one_is_refused`,
-// `run::an_interrupted_run_leaves_nothing_behind`, `sweep::an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not`,
+// Tests: `explain::inputs_that_cannot_be_explained_give_one_error`, `reproduce::invalid_papers_and_directories_are_refused`,
+// `run::an_interrupted_run_leaves_nothing_behind`, `sweep::a_resumed_sweep_has_the_results_of_an_uninterrupted_one`,
 // `kernel::an_interrupted_matrix_says_what_was_kept`,
 // `command_support::tests::a_number_outside_its_range_is_refused_in_plain_words`
 #[test]

@@ -29,7 +29,7 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn invalid_gateway_commands_name_the_error() {
     let place = Place::new("gateway-errors");
     place.write("none.toml", "");
     let nowhere = place.run("gateway run --config none.toml").refused();

@@ -108,7 +108,7 @@ fn the_agent_is_tested_across_an_outage() {
 }
 
 #[test]
-fn what_no_kernel_does_is_refused_before_anything_is_written() {
+fn worlds_without_kernel_support_are_refused_before_anything_is_written() {
     let place = Place::with_scenario("kernel-refused", SCENARIO);
     let error =
         place.run("run short.toml --real --set stack=tahoe-bsd --set variant.0.set.stack=reno-bsd --out r").refused();

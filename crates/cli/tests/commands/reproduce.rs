@@ -89,7 +89,7 @@ fn a_custom_paper_is_run_judged_and_reported() {
 }
 
 #[test]
-fn what_is_no_paper_or_not_the_place_for_one_is_refused() {
+fn invalid_papers_and_directories_are_refused() {
     let place = papers("no-paper");
     assert!(place.run("reproduce --experiments papers/mine").refused().contains("no paper in papers/mine"));
     assert!(place.run("reproduce other --experiments papers").refused().contains("there are: mine"));
@@ -132,7 +132,7 @@ check = 'at_most(col(of(r, "cubic"), "duration"), 3.2)'
 // Claim: A paper's open inputs are sampled and fitted from the command line; the verdicts are judged at the fitted setting, which
 // the HTML page reports without external files.
 #[test]
-fn what_a_paper_leaves_open_is_sampled_and_fitted() {
+fn open_parameters_of_a_paper_are_sampled_and_fitted() {
     let place = papers("open-paper");
     let open = "reproduce mine --open --experiments papers";
     assert!(place.run(open).refused().contains("no [[open]]"));

@@ -26,7 +26,7 @@ fn journal(dir: &Path) -> String {
 // Claim: An interrupted sweep keeps completed runs, and continues to the same tables as one without an interruption, with another
 // number of jobs.
 #[test]
-fn an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not() {
+fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
     let place = Place::with_scenario("sweep-interrupted", &format!("{SCENARIO}{SWEEP}"));
     place.run("sweep short.toml --out whole --jobs 2").well();
 

@@ -1,5 +1,6 @@
 //! The pages under `docs/` are held to the code: what they name exists, and what they have to name is there.
 
+mod circles;
 mod validation;
 
 use std::collections::{BTreeMap, BTreeSet};

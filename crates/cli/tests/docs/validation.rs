@@ -1,4 +1,4 @@
-//! `docs/validation.md` is generated from the claims beside the tests, and is up to date.
+//! `docs/validation.md` and the pages of its areas are generated from the claims beside the tests, and are up to date.
 //!
 //! A claim is a comment: `// Claim: ...` (`# Claim: ...` in Python and in scripts), which may be continued and may end with a list of further
 //! tests, `// Tests: ...`. It belongs to the function after it, which is a test, or, if a blank line follows, to the whole file.
@@ -8,18 +8,20 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{ROOT, files_below, read};
+use crate::{ROOT, files_below, names_in, read};
 
-const PAGE: &str = "docs/validation.md";
+const INDEX: &str = "docs/validation.md";
+/// The directory of the pages of areas, which has no other files.
+const PAGES: &str = "docs/validation/claims";
 /// Without claims and tests: texts in its own test look like some.
 const THIS_FILE: &str = "crates/cli/tests/docs/validation.rs";
 
 const HEAD: &str = "\
 # Validation
 
-What the tests assert: the beginning of each claim, and its test. The rest of a claim, and its further tests, are in the comment `Claim:`
-beside the test. `HOLDOVER_WRITE_DOCS=1 cargo test -p holdover --test docs validation` writes this page from these comments; a test fails if
-it is out of date.
+What the tests assert: a page for each area lists the beginning of each claim, and its test. The rest of a claim, and its further tests, are
+in the comment `Claim:` beside the test. `HOLDOVER_WRITE_DOCS=1 cargo test -p holdover --test docs validation` writes this page and those of
+the areas from these comments; a test fails if one is out of date.
 
 - [Running the tests](validation/running.md): namespaces, more cases, other seeds, fuzzing
 - [Packet scripts](validation/packet-scripts.md): what each script of single segments asserts of the TCP endpoint
@@ -27,27 +29,72 @@ it is out of date.
 - [Theory, other programs, and speed](validation/theory.md): tolerances and measured values
 ";
 
-/// The sections of the page, and the paths whose claims they have: the longest path that fits decides.
-const AREAS: [(&str, &[&str]); 15] = [
-    ("TCP", &["crates/tcp"]),
-    ("packetdrill", &["crates/packetdrill"]),
-    ("Packets and captures", &["crates/wire"]),
-    ("Links and the simulator", &["crates/base", "crates/link", "crates/sim"]),
-    ("Mechanisms of hosts", &["crates/filter", "crates/flow", "crates/mobility"]),
-    ("Mechanisms of routers", &["crates/gateway", "crates/srp"]),
-    ("Host identity", &["crates/hip"]),
-    ("The daemon of host identity", &["crates/hipd", "crates/cli/tests/hip", "crates/cli/src/hip_command"]),
-    ("The agent", &["crates/agent", "crates/cli/src/agent_command", ".ci/wifi"]),
-    ("The gateway", &["crates/gatewayd", "crates/cli/src/gateway_command", ".ci/wifi-gateway"]),
-    ("What the daemons share", &["crates/host"]),
-    ("Against the real kernel", &["crates/conformance", "crates/testbed", "crates/transfers"]),
-    (
-        "Scenarios, results and commands",
-        &["crates/cli", "crates/explain", "crates/lab", "crates/report", "crates/scenario"],
-    ),
-    ("Python", &["python"]),
-    ("Packages and operation", &["bench", "dist", ".ci"]),
+/// A part of the project whose claims have a page.
+struct Area {
+    title: &'static str,
+    /// The name of the page in [`PAGES`], without `.md`.
+    page: &'static str,
+    /// The files and directories whose claims it has. Of several areas, the one with the longest path that fits has a claim.
+    paths: &'static [&'static str],
+}
+
+const AREAS: &[Area] = &[
+    Area { title: "TCP", page: "tcp", paths: &["crates/tcp"] },
+    Area { title: "packetdrill", page: "packetdrill", paths: &["crates/packetdrill"] },
+    Area { title: "Packets and captures", page: "packets", paths: &["crates/wire"] },
+    Area { title: "Links and the simulator", page: "simulator", paths: &["crates/base", "crates/link", "crates/sim"] },
+    Area {
+        title: "Mechanisms of hosts",
+        page: "host-mechanisms",
+        paths: &["crates/filter", "crates/flow", "crates/mobility"],
+    },
+    Area { title: "Mechanisms of routers", page: "router-mechanisms", paths: &["crates/gateway", "crates/srp"] },
+    Area { title: "Host identity", page: "host-identity", paths: &["crates/hip"] },
+    Area {
+        title: "The daemon of host identity",
+        page: "host-identity-daemon",
+        paths: &["crates/hipd", "crates/cli/tests/hip", "crates/cli/src/hip_command"],
+    },
+    Area { title: "The agent", page: "agent", paths: &["crates/agent", "crates/cli/src/agent_command", ".ci/wifi"] },
+    Area {
+        title: "The gateway",
+        page: "gateway",
+        paths: &["crates/gatewayd", "crates/cli/src/gateway_command", ".ci/wifi-gateway"],
+    },
+    Area { title: "Code shared by the daemons", page: "daemons", paths: &["crates/host"] },
+    Area {
+        title: "Against the real kernel",
+        page: "kernel",
+        paths: &["crates/conformance", "crates/testbed", "crates/transfers"],
+    },
+    Area {
+        title: "Scenarios, results and commands",
+        page: "commands",
+        paths: &["crates/cli", "crates/explain", "crates/lab", "crates/report", "crates/scenario"],
+    },
+    Area { title: "Python", page: "python", paths: &["python"] },
+    Area { title: "Packages and operation", page: "packages", paths: &["bench", "dist", ".ci"] },
 ];
+
+impl Area {
+    /// The path of its page.
+    fn path(&self) -> String {
+        format!("{PAGES}/{}.md", self.page)
+    }
+
+    /// Its page, with these claims.
+    fn page(&self, claims: &[&Claim]) -> String {
+        let paths: Vec<_> = self.paths.iter().map(|path| format!("`{path}`")).collect();
+        let mut page = format!(
+            "# {}\n\nWhat the tests assert of {}; see [Validation](../../validation.md). Generated: the comments `Claim:` beside \
+             the tests have the whole text.\n\n",
+            self.title,
+            paths.join(", ")
+        );
+        claims.iter().for_each(|claim| writeln!(page, "{}", claim.line()).unwrap());
+        page
+    }
+}
 
 /// Of sentences of more bytes the page has the first part only.
 const LONG: usize = 160;
@@ -94,7 +141,7 @@ impl Claim {
             .split_whitespace()
             .map(|word| word.trim_end_matches(['.', ',']))
             .filter_map(|word| word.strip_prefix("docs/").filter(|page| page.ends_with(".md")))
-            .fold(String::new(), |all, page| format!("{all} [Results]({page})."));
+            .fold(String::new(), |all, page| format!("{all} [Results](../../{page})."));
         format!("- {}{results} `{}`{further}", self.beginning(), self.name())
     }
 }
@@ -156,42 +203,54 @@ fn all_claims() -> Vec<Claim> {
     files.iter().flat_map(|file| claims(file, &read(file))).collect()
 }
 
-/// The section of a file.
-fn area(file: &Path) -> Option<&'static str> {
-    let fits = |&(title, path): &(&'static str, &str)| file.starts_with(path).then_some((path.len(), title));
-    let paths = AREAS.iter().flat_map(|(title, paths)| paths.iter().map(move |path| (*title, *path)));
-    paths.filter_map(|entry| fits(&entry)).max().map(|(_, title)| title)
+/// The number of a file's area.
+fn area(file: &Path) -> Option<usize> {
+    let paths =
+        AREAS.iter().enumerate().flat_map(|(area, of)| of.paths.iter().map(move |path| (path.len(), area, path)));
+    paths.filter(|(_, _, path)| file.starts_with(path)).max().map(|(_, area, _)| area)
 }
 
-fn page(claims: &[Claim]) -> String {
-    let mut sections: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
+/// The index and the page of each area, by path.
+fn pages(claims: &[Claim]) -> BTreeMap<String, String> {
+    let mut by_area: BTreeMap<usize, Vec<&Claim>> = BTreeMap::new();
     for claim in claims {
-        let area = area(&claim.file).unwrap_or_else(|| panic!("no section has {}", claim.file.display()));
-        sections.entry(area).or_default().push(claim);
+        let area = area(&claim.file).unwrap_or_else(|| panic!("no area has {}", claim.file.display()));
+        by_area.entry(area).or_default().push(claim);
     }
-    let mut page = HEAD.to_owned();
-    for (title, _) in AREAS {
-        write!(page, "\n## {title}\n\n").unwrap();
-        let section = sections.get(title).unwrap_or_else(|| panic!("{title} has no claims"));
-        section.iter().for_each(|claim| writeln!(page, "{}", claim.line()).unwrap());
+    let mut index = format!("{HEAD}\n| area | claims |\n| --- | ---: |\n");
+    let mut pages = BTreeMap::new();
+    for (number, area) in AREAS.iter().enumerate() {
+        let claims = by_area.get(&number).unwrap_or_else(|| panic!("{} has no claims", area.title));
+        writeln!(index, "| [{}](validation/claims/{}.md) | {} |", area.title, area.page, claims.len()).unwrap();
+        pages.insert(area.path(), area.page(claims));
     }
-    page
+    writeln!(index, "| all | {} |", claims.len()).unwrap();
+    pages.insert(INDEX.to_owned(), index);
+    pages
 }
 
 #[test]
-fn the_validation_page_is_up_to_date() {
+fn the_validation_pages_are_up_to_date() {
+    const COMMAND: &str = "HOLDOVER_WRITE_DOCS=1 cargo test -p holdover --test docs validation";
     let claims = all_claims();
     assert!(claims.len() > 350, "the claims were not read as intended");
-    let page = page(&claims);
+    let pages = pages(&claims);
+    assert!(pages[INDEX].lines().count() <= 80, "the index is no overview any more");
+    let is_of_an_area = |name: &str| pages.contains_key(&format!("{PAGES}/{name}"));
     if std::env::var_os("HOLDOVER_WRITE_DOCS").is_some() {
-        fs::write(Path::new(ROOT).join(PAGE), &page).unwrap();
+        fs::create_dir_all(Path::new(ROOT).join(PAGES)).unwrap();
+        for name in names_in(PAGES).into_iter().filter(|name| !is_of_an_area(name)) {
+            fs::remove_file(Path::new(ROOT).join(PAGES).join(name)).unwrap();
+        }
+        pages.iter().for_each(|(path, page)| fs::write(Path::new(ROOT).join(path), page).unwrap());
     }
-    let committed = read(PAGE);
-    let differs = page.lines().zip(committed.lines()).find(|(now, then)| now != then);
-    assert!(
-        committed == page,
-        "{PAGE} is out of date: HOLDOVER_WRITE_DOCS=1 cargo test -p holdover --test docs validation\n{differs:?}"
-    );
+    for (path, page) in &pages {
+        let committed = fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_default();
+        let differs = page.lines().zip(committed.lines()).find(|(now, then)| now != then);
+        assert!(committed == *page, "{path} is out of date: {COMMAND}\n{differs:?}");
+    }
+    let stale: Vec<_> = names_in(PAGES).into_iter().filter(|name| !is_of_an_area(name)).collect();
+    assert!(stale.is_empty(), "{PAGES} has pages of no area: {COMMAND}\n{stale:?}");
 }
 
 /// A file's name, or that of the directory whose root it is: unlike [`module`], also of directories `tests`.

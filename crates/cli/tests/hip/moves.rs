@@ -13,7 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("break_before_make_of_3_s", break_before_make_of_3_s),
     ("break_before_make_of_15_s", break_before_make_of_15_s),
     ("from_ipv4_to_ipv6_and_back", from_ipv4_to_ipv6_and_back),
-    ("data_goes_on_within_1_5_round_trips", data_goes_on_within_1_5_round_trips),
+    ("data_continue_within_1_5_round_trips", data_continue_within_1_5_round_trips),
     ("from_behind_one_translator_to_behind_another", from_behind_one_translator_to_behind_another),
     ("without_wake_tcp_waits_for_its_timer", without_wake_tcp_waits_for_its_timer),
 ];
@@ -93,7 +93,7 @@ const SCHEDULING: Duration = Duration::from_millis(15);
 // retransmitted once, and so is a retransmission shortly before the move.
 // Tests: `last_data::a_sender_that_has_timed_out_is_left_alone`,
 // `last_data::a_retransmission_into_the_link_that_was_gone_is_sent_again`
-fn data_goes_on_within_1_5_round_trips() {
+fn data_continue_within_1_5_round_trips() {
     for way in [Way::ToMobile, Way::FromMobile] {
         for gap in [300, 500, 1000].map(Duration::from_millis) {
             let mut outcomes = Vec::new();

@@ -26,7 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("damaged_packets_do_not_reach_peers", damaged_packets_do_not_reach_peers),
     ("errors_of_guests_do_not_reach_peers", errors_of_guests_do_not_reach_peers),
     ("packets_for_hosts_without_a_route_are_dropped", packets_for_hosts_without_a_route_are_dropped),
-    ("a_proxy_that_is_killed_and_started_again_goes_on", a_proxy_that_is_killed_and_started_again_goes_on),
+    ("connections_survive_a_killed_and_restarted_proxy", connections_survive_a_killed_and_restarted_proxy),
     ("hosts_come_and_go_while_the_proxy_runs", hosts_come_and_go_while_the_proxy_runs),
 ];
 
@@ -339,7 +339,7 @@ fn rules(namespace: &Namespace) -> String {
 
 // Claim: Connections of a host without HIP continue when its proxy is killed and restarted in another network. Meanwhile, and
 // after `down`, hosts are refused, and nothing leaves in the clear; a start without hosts leaves no rule.
-fn a_proxy_that_is_killed_and_started_again_goes_on() {
+fn connections_survive_a_killed_and_restarted_proxy() {
     let place = Place::new("proxy-restart");
     let capture = place.0.join("router.pcapng");
     let site = Site::new(Some(&capture));

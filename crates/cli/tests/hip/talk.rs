@@ -17,9 +17,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("two_hosts_talk_after_one_command_each", two_hosts_talk_after_one_command_each),
     ("they_talk_in_udp", they_talk_in_udp),
     ("programs_that_know_ipv4_only_talk", programs_that_know_ipv4_only_talk),
-    ("ipv4_programs_are_told_that_an_address_is_nobodys", ipv4_programs_are_told_that_an_address_is_nobodys),
+    ("ipv4_programs_get_an_error_for_unassigned_addresses", ipv4_programs_get_an_error_for_unassigned_addresses),
     ("another_identity_is_refused", another_identity_is_refused),
-    ("a_daemon_that_is_killed_and_started_again_goes_on", a_daemon_that_is_killed_and_started_again_goes_on),
+    ("connections_survive_a_killed_and_restarted_daemon", connections_survive_a_killed_and_restarted_daemon),
     ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
     ("a_narrow_path_is_discovered", a_narrow_path_is_discovered),
     ("a_narrow_interface_is_discovered", a_narrow_interface_is_discovered),
@@ -181,7 +181,7 @@ fn programs_that_know_ipv4_only_talk() {
 
 /// The kernel passes the daemon's ICMP error to the program: its source is not an address of this host.
 // Claim: The kernel passes the daemon's errors about unreachable LSIs to IPv4 programs.
-fn ipv4_programs_are_told_that_an_address_is_nobodys() {
+fn ipv4_programs_get_an_error_for_unassigned_addresses() {
     let (place, network) = (Place::new("nobody"), Network::new(None));
     network.attach(&WIFI);
     let [mut mobile, _server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
@@ -212,7 +212,7 @@ fn another_identity_is_refused() {
     mobile.ok("ping server --count 1");
 }
 
-fn a_daemon_that_is_killed_and_started_again_goes_on() {
+fn connections_survive_a_killed_and_restarted_daemon() {
     let (place, network) = (Place::new("restart"), Network::new(None));
     network.attach(&WIFI);
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_missed() {
+    fn an_endless_transfer_misses_its_bound() {
         let place = |help| Place { help, ..all_places(Some("late-2s, 3 s, cubic, key, IPv6, plain"))[0] };
         let run = |total| Run {
             first_data: None,

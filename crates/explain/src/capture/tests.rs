@@ -73,7 +73,7 @@ fn compressed_files_may_have_several_parts() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused() {
+fn files_that_are_no_captures_are_refused() {
     assert_eq!(read(b"hello, this is not a capture").1, Err(CaptureReadError::NotACapture));
     assert_eq!(read(b"").1, Err(CaptureReadError::NotACapture));
     assert_eq!(read(&gzip(b"hello, this is not a capture")).1, Err(CaptureReadError::NotACapture));

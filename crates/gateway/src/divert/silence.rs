@@ -126,7 +126,7 @@ mod tests {
     }
 
     // Claim: Three unanswered probes are silence; an absent host is probed less and less often, but at least once a second.
-    // Tests: `silence::who_is_away_is_asked_less_and_less_often_but_once_a_second`
+    // Tests: `silence::an_absent_host_is_probed_less_often_down_to_once_a_second`
     #[test]
     fn three_questions_without_an_answer_mean_that_it_is_away() {
         let mut prober = Prober::new(CONFIG);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_away_is_asked_less_and_less_often_but_once_a_second() {
+    fn an_absent_host_is_probed_less_often_down_to_once_a_second() {
         let mut prober = Prober::new(CONFIG);
         let mut count = |from: u64, to: u64| {
             (from / 10..to / 10).filter(|tick| prober.look_away(at(10 * tick), host(), at(0), 1)).count()

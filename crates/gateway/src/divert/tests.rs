@@ -152,7 +152,7 @@ fn it_is_away_while_any_source_says_so_and_a_packet_outweighs_all() {
 
 // Claim: The rear of the longest queue makes room for others; packets expire; the release is paced; `observe` changes nothing;
 // draining ends.
-// Tests: `tests::what_has_waited_for_too_long_is_discarded`, `tests::the_burst_goes_at_once_and_the_rest_at_the_rate`,
+// Tests: `tests::packets_that_waited_too_long_are_discarded`, `tests::the_burst_goes_at_once_and_the_rest_at_the_rate`,
 // `tests::observing_changes_nothing_and_draining_ends_with_the_last_packet`
 #[test]
 fn the_rear_of_the_largest_queue_makes_room_for_smaller_ones() {
@@ -180,7 +180,7 @@ fn the_rear_of_the_largest_queue_makes_room_for_smaller_ones() {
 }
 
 #[test]
-fn what_has_waited_for_too_long_is_discarded() {
+fn packets_that_waited_too_long_are_discarded() {
     let mut diverter = Diverter::new(DiverterConfig { longest: Duration::from_secs(10), ..small() });
     diverter.handle_report(at(0), mobile(1), Source::Command, Presence::Away);
     push(&mut diverter, at(0), mobile(1), 0).unwrap();

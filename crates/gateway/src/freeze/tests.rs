@@ -176,7 +176,7 @@ fn acks_of_data_that_take_another_path_end_a_freeze() {
 }
 
 #[test]
-fn a_sender_that_pauses_is_frozen_before_it_goes_on() {
+fn a_sender_that_pauses_is_frozen_before_it_continues() {
     let mut script = under_way(FreezeConfig::buffer_freeze());
     assert_eq!(script.pass(ack(400, 500)), ["ack 400 win 500"]);
     script.after(1_000);

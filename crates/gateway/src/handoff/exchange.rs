@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_nobody_answers_is_given_up() {
+    fn an_unanswered_request_is_given_up() {
         let mut new = exchange();
         new.ask(at(0), MOBILE);
         let mut asked = sent(&mut new).len();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn parse_errors_are_named() {
         let whole = Message { id: 1, mobile: [10, 0, 0, 1].into(), body: Body::Ask }.emit();
         let error = |at: usize, value: u8| {
             let mut bytes = whole[..whole.len() - 4].to_vec();

@@ -51,7 +51,7 @@ fn one_connection_is_notified_so_often_and_no_more() {
 }
 
 #[test]
-fn what_is_not_outstanding_causes_no_notification() {
+fn segments_that_are_not_outstanding_cause_no_notification() {
     let mut script = under_way(0);
     assert_eq!(fails(&mut script, &data(0)).len(), 0, "acknowledged");
     assert_eq!(fails(&mut script, &bytes_at(100, 0)).len(), 0, "an ACK");

@@ -46,7 +46,7 @@ fn notifications_go_with_all_that_terminate_nothing() {
 }
 
 #[test]
-fn what_does_nothing_is_refused() {
+fn mechanisms_without_effect_are_refused() {
     for mechanisms in [
         snoop(|snoop| snoop.buffer_bytes = 0),
         snoop(|snoop| snoop.most_resent = 0),
@@ -60,7 +60,7 @@ fn what_does_nothing_is_refused() {
 
 // Claim: Two mechanisms at one router that both decide which ACKs pass are refused; so are a Snoop and a TAWCF without effect,
 // and a router that no flow of its hosts crosses.
-// Tests: `mechanisms::what_does_nothing_is_refused`, `mechanisms::each_can_stand_alone_and_beside_a_blocking_buffer`,
+// Tests: `mechanisms::mechanisms_without_effect_are_refused`, `mechanisms::each_can_stand_alone_and_beside_a_blocking_buffer`,
 // `worlds::a_router_that_no_flow_crosses_is_refused`
 #[test]
 fn two_that_answer_for_the_mobile_host_are_refused() {

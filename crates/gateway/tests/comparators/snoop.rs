@@ -97,7 +97,7 @@ fn duplicate_acks_for_what_was_lost_before_pass() {
 }
 
 #[test]
-fn what_the_sender_has_sent_twice_is_its_own_to_recover() {
+fn segments_retransmitted_by_the_sender_are_left_to_it() {
     let mut script = forwarded(untimed(), 3);
     assert_out!(script.fixed_sends(data(1)), "data 1");
     assert_out!(script.mobile_sends(ack(1)), "ack 1");
@@ -201,7 +201,7 @@ fn a_segment_is_retransmitted_so_often_and_no_more() {
 }
 
 #[test]
-fn what_does_not_fit_into_the_cache_has_no_copy() {
+fn segments_beyond_the_cache_have_no_copy() {
     let mut script = forwarded(SnoopConfig { buffer_bytes: 300, ..untimed() }, 4);
     assert_eq!(script.filter.cached_bytes(), 2 * 140);
     assert_out!(script.mobile_sends(ack(1)), "data 1");

@@ -36,7 +36,7 @@ fn handed_over(config: TawcfConfig) -> Script<Tawcf> {
 }
 
 #[test]
-fn a_signal_that_recovers_in_time_freezes_nobody() {
+fn a_signal_that_recovers_in_time_freezes_no_sender() {
     let mut script = under_way(config());
     assert_out!(script.presence(FADING));
     assert_out!(script.fixed_sends(data(2)));
@@ -68,7 +68,7 @@ fn a_signal_that_stays_low_freezes_the_fixed_host() {
 }
 
 #[test]
-fn the_base_station_unfreezes_the_fixed_host_if_nobody_else_will() {
+fn the_base_station_unfreezes_the_fixed_host_itself() {
     for (presence, signal) in [(Presence::Present, "recovers"), (Presence::Moved, "is another one")] {
         let mut script = under_way(config());
         assert_out!(script.mobile_sends(window(ack(2), 900)), "ack 2 win 900");
@@ -195,7 +195,7 @@ fn released_packets_are_not_sequenced() {
 }
 
 #[test]
-fn what_is_held_when_the_sequencer_ends_goes_on_in_order() {
+fn segments_held_by_the_sequencer_are_forwarded_in_order_at_its_end() {
     let mut script = handed_over(config());
     assert_out!(script.mobile_sends(ack(3)), "ack 3");
     assert_out!(script.at(990).fixed_sends(data(4)));

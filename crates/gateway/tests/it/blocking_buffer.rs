@@ -52,7 +52,7 @@ fn zero_window_probes_wait_and_what_is_no_tcp_does_not() {
 }
 
 #[test]
-fn what_has_no_room_and_what_is_too_old_is_given_up() {
+fn packets_without_room_and_old_packets_are_dropped() {
     let config = BlockingBufferConfig {
         buffer_bytes: 5 * 140,
         longest: Duration::from_secs(2),

@@ -35,7 +35,7 @@ fn the_newest_ack_waits_for_the_next_one() {
 }
 
 #[test]
-fn a_duplicate_goes_on_at_once_after_what_was_withheld() {
+fn a_duplicate_is_forwarded_at_once_after_the_withheld_acks() {
     let mut script = withheld(default());
     assert_eq!(script.pass(ack(200, 400)), ["to fixed ack 200 win 400", "to fixed ack 200 win 400"]);
     assert_eq!(script.pass(ack(200, 400)), ["to fixed ack 200 win 400"]);
@@ -91,7 +91,7 @@ fn freezing_alone_reopens_the_window_when_the_host_is_back() {
 }
 
 #[test]
-fn buffering_alone_withholds_nothing_and_freezes_nobody() {
+fn buffering_alone_withholds_no_acks_and_freezes_no_sender() {
     let mut script = script(BufferFreezeConfig { freezes: false, ..default() });
     script.pass(ack(100, 500));
     script.pass(data(100, 100));
@@ -103,7 +103,7 @@ fn buffering_alone_withholds_nothing_and_freezes_nobody() {
 }
 
 #[test]
-fn what_has_no_room_goes_on_without_a_copy() {
+fn packets_without_room_are_forwarded_without_a_copy() {
     let config = BufferFreezeConfig { buffer_bytes: 150, ..default() };
     let mut script = script(config);
     script.pass(ack(100, 500));

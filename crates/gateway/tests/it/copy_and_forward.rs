@@ -36,7 +36,7 @@ fn copies_go_to_the_new_cell_and_only_there() {
 }
 
 #[test]
-fn what_is_acknowledged_is_not_sent_again() {
+fn acknowledged_packets_are_not_sent_again() {
     let mut script = warned(CopyAndForwardConfig::default());
     assert_eq!(script.pass(ack(400, 0)), ["to fixed ack 400 win 0"]);
     assert_eq!(script.phone_is(Presence::Rebound), ["to phone 400:500"]);

@@ -28,7 +28,7 @@ fn nothing() -> [&'static str; 0] {
 }
 
 #[test]
-fn what_comes_for_a_host_that_is_away_is_released_in_order_before_what_comes_later() {
+fn packets_for_an_absent_host_are_released_in_order_before_later_ones() {
     let mut script = Script::new(&daemon(Mode::Buffer));
     assert_eq!(script.pass(data(1, 100)), ["to phone 1:101"]);
     script.at(10);
@@ -86,7 +86,7 @@ fn release_is_paced_and_queues_are_bounded_in_size_and_age() {
 }
 
 #[test]
-fn what_the_host_has_acknowledged_meanwhile_is_not_released() {
+fn packets_acknowledged_meanwhile_are_not_released() {
     let mut script = Script::new(&daemon(Mode::Buffer));
     script.pass(data(1, 100));
     script.pass(ack(1, 500));

@@ -28,7 +28,7 @@ fn to(to: usize, at_ms: u64) -> Move {
 // Claim: A connection moves between supervisor hosts: over three handoffs with four profiles in both directions all bytes arrive
 // unchanged.
 #[test]
-fn a_transfer_goes_on_at_the_next_supervisor_host() {
+fn a_transfer_continues_at_the_next_supervisor_host() {
     for profile in PROFILES {
         for is_upload in [false, true] {
             for is_ipv6 in [false, true] {
@@ -101,9 +101,9 @@ impl Alone {
 /// and passes.
 // Claim: An established connection without a record waits for the answers of the peers; it passes if none has it, and is reset if
 // one does not answer.
-// Tests: `handoff::what_somebody_may_have_who_does_not_answer_is_reset`
+// Tests: `handoff::an_unknown_connection_is_reset_if_a_peer_does_not_answer`
 #[test]
-fn what_nobody_has_passes() {
+fn a_connection_unknown_to_all_peers_passes() {
     let mut alone = Alone::new();
     assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
     assert_eq!(alone.pass(data(150, 50)), Verdict::Keep);
@@ -124,7 +124,7 @@ fn what_nobody_has_passes() {
 
 /// The peer does not answer: the numbers of the halves may differ, so nothing may pass. Both ends are reset when they send.
 #[test]
-fn what_somebody_may_have_who_does_not_answer_is_reset() {
+fn an_unknown_connection_is_reset_if_a_peer_does_not_answer() {
     let mut alone = Alone::new();
     assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
     assert_eq!(alone.pass(ack(100, 500)), Verdict::Keep);
@@ -144,7 +144,7 @@ fn what_somebody_may_have_who_does_not_answer_is_reset() {
 // `handoff::message::tests::a_message_comes_out_as_it_went_in`, `handoff::message::tests::a_damaged_message_is_not_taken`,
 // `handoff::message::tests::random_bytes_are_refused_or_are_a_message`
 #[test]
-fn what_cannot_be_read_changes_nothing() {
+fn unreadable_messages_change_nothing() {
     let mut alone = Alone::new();
     assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
     let id = alone.asked()[0].id;

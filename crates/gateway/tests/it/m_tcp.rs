@@ -28,7 +28,7 @@ fn m_tcp() -> Mechanisms {
 
 /// The far end has to answer first.
 // Claim: A split connection is accepted after the far end has answered; one that began before the mechanism passes.
-// Tests: `m_tcp::what_began_before_passes`
+// Tests: `m_tcp::connections_older_than_the_mechanism_pass`
 #[test]
 fn no_connection_is_accepted_before_the_far_end_has_answered() {
     for mechanisms in [i_tcp(), m_tcp()] {
@@ -46,7 +46,7 @@ fn no_connection_is_accepted_before_the_far_end_has_answered() {
 }
 
 #[test]
-fn what_began_before_passes() {
+fn connections_older_than_the_mechanism_pass() {
     let mut script = Script::new(&m_tcp());
     assert_eq!(script.pass(data(100, 100)), ["to phone 100:200"]);
     assert_eq!(script.pass(ack(200, 500)), ["to fixed ack 200 win 500"]);

@@ -122,7 +122,7 @@ const SOON: Duration = Duration::from_millis(50);
 // `split::ports_that_are_used_again_begin_a_new_connection`, `split::half_closed_connections_go_on_the_other_way`,
 // `split::a_flood_of_syns_takes_no_more_than_it_may`
 #[test]
-fn what_the_far_end_refuses_is_refused_and_forgotten() {
+fn a_connection_refused_by_the_far_end_is_refused_and_forgotten() {
     let mut ends = Ends::new(SplitConfig::with(Profile::Linux6Reno.config()));
     let id = ends.connect(1000);
     ends.run(SOON);
@@ -201,7 +201,7 @@ fn half_closed_connections_go_on_the_other_way() {
 }
 
 #[test]
-fn a_connection_that_nobody_knows_passes_untouched() {
+fn an_unknown_connection_passes_unchanged() {
     let mut ends = Ends::listening();
     let stray = change(crate::script::data(100, 10), |segment| segment.flags = Flags::ACK);
     ends.pass(Direction::Outgoing, stray);

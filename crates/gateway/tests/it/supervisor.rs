@@ -47,7 +47,7 @@ fn duplicates_and_sack_show_all() {
 }
 
 #[test]
-fn what_comes_while_the_host_is_away_waits_for_it() {
+fn packets_for_an_absent_host_wait_for_its_return() {
     let mut script = held(default());
     assert_eq!(script.phone_is(Presence::Away), [] as [&str; 0]);
     assert_eq!(script.pass(data(400, 100)), [] as [&str; 0]);

@@ -55,7 +55,7 @@ fn cut(profile: Profile, gap_ms: u64, mechanisms: &Mechanisms) -> FlowReport {
 // mobile host) with copies in the network: BUFFER, BUFFER-FREEZE, the supervisor with and without choking, M-TCP. Without copies
 // it takes more than 5 s after 10 s.
 #[test]
-fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
+fn copies_at_the_gateway_resume_a_transfer_within_a_round_trip_of_the_radio() {
     for profile in PROFILES {
         let plain = run(world(profile, 3_000_000, &[(4_000, 14_000)]));
         // The time of the return within the backoff is random: the wait is seldom less than a third of the outage.
@@ -80,7 +80,7 @@ fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
 // Claim: The supervisor that does not choke is at most 2 % slower than no mechanism in cuts of 0.3 to 10 s, and 2.5 % for Tahoe
 // in one of 1 s.
 #[test]
-fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
+fn the_supervisor_without_choking_is_at_most_slightly_slower_than_plain_tcp() {
     for profile in PROFILES {
         for gap_ms in [300, 1_000, 3_000, 10_000] {
             let plain = run(world(profile, 3_000_000, &[(4_000, 4_000 + gap_ms)])).duration().as_secs_f64();

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_has_fewer() {
+    fn truncated_messages_have_fewer_entries() {
         let whole = first_message();
         for cut in 0..whole.len() {
             assert!(read_peers(&[whole[..cut].to_vec()]).len() < 2, "{cut}");

@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_prefix_decides_who_is_split() {
+    fn the_longest_prefix_decides_which_connections_are_split() {
         let network = |text: &str| -> Network { text.parse().unwrap() };
         let config: Config = toml::from_str(
             "[mobiles]\nmode = \"split\"\n[mobiles.modes]\n\"10.2.1.0/24\" = \"buffer\"\n\"10.2.1.7\" = \"split\"\n",

@@ -16,11 +16,11 @@ use crate::handoff::wait_for;
 use crate::process::Gateway;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_handoff_is_one_write_and_what_waits_follows", a_handoff_is_one_write),
-    ("traffic_goes_on_without_the_store_and_the_owner_changes_once_it_is_back", without_the_store),
-    ("a_gateway_that_is_cut_off_from_the_store_hands_over_what_another_one_owns", cut_off_from_the_store),
-    ("another_gateway_goes_on_for_one_that_was_killed", another_goes_on),
-    ("what_a_stale_owner_kept_goes_to_the_present_one_once", a_stale_owner_is_fenced),
+    ("a_handoff_is_one_write_and_waiting_packets_follow", a_handoff_is_one_write),
+    ("traffic_continues_without_the_store_and_the_owner_changes_once_it_is_back", without_the_store),
+    ("a_gateway_cut_off_from_the_store_hands_over_hosts_of_another_owner", cut_off_from_the_store),
+    ("another_gateway_takes_over_for_a_killed_one", another_gateway_takes_over),
+    ("packets_of_a_stale_owner_go_to_the_present_one_once", a_stale_owner_is_fenced),
     ("a_mobile_host_that_moves_to_and_fro_is_written_once_for_each_move", to_and_fro),
     ("after_an_outage_the_gateway_that_hears_a_mobile_host_has_it", hears_after_an_outage),
     ("a_gateway_that_overhears_a_mobile_host_does_not_claim_it", overhears),
@@ -250,7 +250,7 @@ fn cut_off_from_the_store(_: &Namespace) {
     assert_eq!(cluster.writes(), 2);
 }
 
-fn another_goes_on(_: &Namespace) {
+fn another_gateway_takes_over(_: &Namespace) {
     let cluster = Cluster::new("killed", 2);
     let Cluster { site, .. } = &cluster;
     let world = site.world();
@@ -365,7 +365,7 @@ fn to_and_fro(_: &Namespace) {
 // not claim their sender; 2,500 keys are read, and half of the room is left to the gateway's own mobile hosts; a stop in the
 // middle of a handoff loses nothing, and keeps the order.
 // Tests: `cluster::overhears`, `cluster::many_keys`, `cluster::stop_during_a_handoff`, `cluster::a_handoff_is_one_write`,
-// `cluster::without_the_store`, `cluster::cut_off_from_the_store`, `cluster::another_goes_on`,
+// `cluster::without_the_store`, `cluster::cut_off_from_the_store`, `cluster::another_gateway_takes_over`,
 // `cluster::a_stale_owner_is_fenced`, `cluster::to_and_fro`, `cluster::with_a_password`
 fn hears_after_an_outage(_: &Namespace) {
     let mut cluster = Cluster::new("hears", 2);

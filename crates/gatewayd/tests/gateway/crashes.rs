@@ -14,7 +14,7 @@ use holdover_gatewayd::demo::{Cut, Transfer, World};
 pub(crate) const TESTS: &[Test] = &[
     ("killed_while_all_are_present", killed_while_all_are_present),
     ("killed_while_one_is_away", killed_while_one_is_away),
-    ("what_is_known_of_connections_outlives_a_kill", what_is_known_outlives_a_kill),
+    ("state_of_connections_outlives_a_kill", state_of_connections_outlives_a_kill),
     ("freeze_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("freeze")),
     ("buffer_freeze_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("buffer-freeze")),
     ("m_tcp_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("m-tcp")),
@@ -92,7 +92,7 @@ fn killed_while_one_is_away(_: &Namespace) {
 // four mobile hosts, of which one comes and goes, and 8 kills at random moments: every byte as it was sent, and nothing left
 // behind. Another layout begins anew, as another mode does, and neither a good end nor a start that fails leaves programs.
 // Tests: `crashes::many_transfers`, `crashes::another_layout`, `crashes::another_mode`, `crashes::a_start_that_fails`
-fn what_is_known_outlives_a_kill(_: &Namespace) {
+fn state_of_connections_outlives_a_kill(_: &Namespace) {
     let world = World::with_round_trip(1, holdover_base::Duration::from_millis(40)).unwrap();
     let mut gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);

@@ -12,9 +12,9 @@ use crate::Test;
 use crate::process::Gateway;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("what_waits_follows_the_mobile_host_to_another_gateway", what_waits_follows),
-    ("strangers_and_recordings_move_nobody", strangers_move_nobody),
-    ("a_gateway_without_its_peer_goes_on", without_its_peer),
+    ("waiting_packets_follow_the_mobile_host_to_another_gateway", waiting_packets_follow_the_host),
+    ("forged_and_recorded_datagrams_move_no_host", forged_datagrams_move_no_host),
+    ("a_gateway_without_its_peer_continues", without_its_peer),
 ];
 
 /// Two routers, and a mobile host at the first one.
@@ -41,8 +41,8 @@ fn handoffs(status: &Status) -> holdover_gatewayd::HandoffCounters {
 // Claim: On real kernels, two gateways: of 200 datagrams and a download that wait at the first, every one comes by the second, in
 // order, and the first forgets the host. 1,000 recorded, damaged and made-up datagrams move nobody. Without its peer a gateway
 // goes on.
-// Tests: `handoff::strangers_move_nobody`, `handoff::without_its_peer`
-fn what_waits_follows(_: &Namespace) {
+// Tests: `handoff::forged_datagrams_move_no_host`, `handoff::without_its_peer`
+fn waiting_packets_follow_the_host(_: &Namespace) {
     let site = pair("follows");
     let (world, second) = (site.world(), site.router(1));
     let first = Gateway::start(world.router(), &site.handoff(0, &[1]));
@@ -87,7 +87,7 @@ fn what_waits_follows(_: &Namespace) {
     assert_eq!(first.mobile(mobile), None, "the first gateway has nothing to do with it any more");
 }
 
-fn strangers_move_nobody(_: &Namespace) {
+fn forged_datagrams_move_no_host(_: &Namespace) {
     let site = pair("strangers");
     let (world, second) = (site.world(), site.router(1));
     let gateway = Gateway::start(world.router(), &site.handoff(0, &[1]));

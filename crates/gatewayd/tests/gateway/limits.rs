@@ -12,7 +12,7 @@ use crate::process::Gateway;
 use holdover_gatewayd::demo::{Cut, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_full_buffer_drops_what_comes_and_counts_it", a_full_buffer_drops_what_comes),
+    ("a_full_buffer_drops_and_counts_new_packets", a_full_buffer_drops_new_packets),
     ("packets_that_have_waited_too_long_are_dropped", packets_that_have_waited_too_long),
     ("a_smaller_mtu_on_return_is_told_to_the_sender", a_smaller_mtu_on_return),
     ("commands_are_believed_until_the_host_is_heard", commands_are_believed),
@@ -44,7 +44,7 @@ fn away(sections: &str) -> (World, Gateway) {
 // Claim: A full buffer drops what comes and counts it; ages; a smaller MTU on the return is told to the sender, and the transfer
 // goes on; commands.
 // Tests: `limits::packets_that_have_waited_too_long`, `limits::a_smaller_mtu_on_return`, `limits::commands_are_believed`
-fn a_full_buffer_drops_what_comes(_: &Namespace) {
+fn a_full_buffer_drops_new_packets(_: &Namespace) {
     let (world, gateway) = away("[buffer]\nmobile_bytes = 100000\ntotal_bytes = 150000\n");
     flood(&world, 1000);
     sleep(Duration::from_millis(300));

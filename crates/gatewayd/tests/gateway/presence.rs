@@ -21,11 +21,11 @@ use crate::process::Gateway;
 pub(crate) const TESTS: &[Test] = &[
     ("a_port_of_the_bridge_that_goes_down_takes_its_hosts_away", a_port_of_the_bridge_that_goes_down),
     ("a_lease_of_dnsmasq_that_is_released_takes_its_host_away", leases_of_dnsmasq),
-    ("what_waits_for_the_former_owner_of_an_address_is_dropped", another_host_gets_the_address),
+    ("packets_for_the_former_owner_of_an_address_are_dropped", another_host_gets_the_address),
     ("a_mobile_host_that_says_when_it_goes_loses_nothing", a_mobile_host_says_when_it_goes),
     ("forged_and_recorded_reports_change_nothing", forged_and_recorded_reports),
     ("reports_for_which_there_is_no_room_do_not_end_the_daemon", no_room),
-    ("the_webhook_hears_those_who_know_the_token", webhook),
+    ("the_webhook_requires_the_token", webhook),
 ];
 
 /// A directory that is removed at the end of the test.

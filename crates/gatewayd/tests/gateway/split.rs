@@ -25,8 +25,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("both_ends_see_each_others_addresses", |_| addresses_are_kept(&World::new(1).unwrap())),
     ("both_ends_see_each_others_addresses_over_ipv6", |_| addresses_are_kept(&World::v6().unwrap())),
     ("each_network_is_split_or_not", each_network),
-    ("what_is_refused_is_refused_to_the_client", what_is_refused),
-    ("what_is_unreachable_is_unreachable_for_the_client", what_is_unreachable),
+    ("a_refused_connection_is_refused_to_the_client", a_refused_connection_is_refused_to_the_client),
+    ("an_unreachable_server_is_unreachable_for_the_client", an_unreachable_server_is_reported_to_the_client),
     ("silence_is_silence_for_the_client", silence),
     ("one_half_may_close_first", half_close),
     ("a_reset_is_passed_on", reset),
@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("transfers_resume_after_absences", absences),
     ("a_receiver_may_pause_for_longer_than_the_user_timeout", pause),
     ("an_end_that_does_not_answer_is_given_up", gone),
-    ("what_both_ends_have_closed_is_delivered_before_a_stop", closing),
+    ("connections_closed_by_both_ends_are_delivered_before_a_stop", closing),
     ("listeners_of_the_router_keep_their_packets", listeners_of_the_router),
     ("a_receiver_that_does_not_read_stops_the_sender", back_pressure),
     ("a_killed_daemon_blocks_nothing", killed),
@@ -149,8 +149,8 @@ fn each_network(_: &Namespace) {
 
 // Claim: A client is refused, unreachable or left without an answer as it would be without the gateway, and is not accepted
 // before the far end has answered.
-// Tests: `split::what_is_unreachable`, `split::silence`
-fn what_is_refused(_: &Namespace) {
+// Tests: `split::an_unreachable_server_is_reported_to_the_client`, `split::silence`
+fn a_refused_connection_is_refused_to_the_client(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
     meet(&world);
@@ -165,7 +165,7 @@ fn what_is_refused(_: &Namespace) {
     becomes(&gateway, "two refused", |status| (status.refused, status.pending) == (2, 0));
 }
 
-fn what_is_unreachable(_: &Namespace) {
+fn an_unreachable_server_is_reported_to_the_client(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
     // Nobody has this address.

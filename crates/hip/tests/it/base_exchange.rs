@@ -134,7 +134,7 @@ fn a_host_that_cannot_be_called_calls() {
 
 // Claim: Lost packets are retransmitted, simultaneous opens leave one exchange, a restart of either side is detected, and an
 // exchange without an answer fails after 63 s.
-// Tests: `base_exchange::simultaneous_opens`, `base_exchange::a_restart_of_either_side`, `base_exchange::nobody_answers`
+// Tests: `base_exchange::simultaneous_opens`, `base_exchange::a_restart_of_either_side`, `base_exchange::an_unanswered_exchange_is_given_up`
 #[test]
 fn each_lost_packet_is_sent_again() {
     for lost in [PacketType::I1, PacketType::R1, PacketType::I2, PacketType::R2] {
@@ -155,7 +155,7 @@ fn each_lost_packet_is_sent_again() {
 }
 
 #[test]
-fn nobody_answers() {
+fn an_unanswered_exchange_is_given_up() {
     let mut world = World::pair(8, Network { loss: 1.0, ..Network::CLEAN }, &quick());
     world.connect(0);
     world.run_for(Duration::from_secs(62));

@@ -290,7 +290,7 @@ fn a_builder_keeps_the_order_and_the_length() {
 
 /// A MAC covers the same bytes on both sides.
 #[test]
-fn what_a_mac_covers_is_the_same_on_both_sides() {
+fn both_sides_compute_the_mac_over_the_same_bytes() {
     let mut builder = Builder::new(PacketType::Update, pair().0, pair().1);
     builder.push(&Parameter::Seq(1)).unwrap();
     let covered = builder.covered().to_vec();

@@ -37,7 +37,7 @@ fn solutions_solve_their_puzzle_alone() {
 }
 
 #[test]
-fn a_search_stops_at_its_budget_and_goes_on() {
+fn a_search_stops_at_its_budget_and_resumes() {
     let (i, r) = (hit("2001:25::1"), hit("2001:25::2"));
     let mut search = PuzzleSearch::new(Rhash::Sha256, 10, Bytes::from_static(&[3; 32]), i, r, &mut seeded(2));
     assert_eq!(search.search(0), None);

@@ -44,7 +44,7 @@ fn present(world: &mut World, secret: [u8; SECRET_LEN]) -> Result<(), CommandErr
 // Tests: `invitation::without_the_secret_or_too_late_a_stranger_stays_one`, `invitation::a_proof_is_of_no_use_to_another_host`,
 // `invitation::a_lost_or_repeated_packet_changes_nothing`,
 // `invitation::a_host_that_joins_is_reported_and_stays_once_it_is_in_the_file`,
-// `invitation::a_host_that_nobody_writes_down_is_removed`, `invitation::an_invitation_nobody_asks_about_ends`,
+// `invitation::a_peer_missing_from_the_file_is_removed`, `invitation::an_invitation_that_is_not_polled_ends`,
 // `invitation::the_number_of_open_invitations_is_bounded`
 #[test]
 fn a_stranger_with_the_secret_becomes_a_peer_once() {

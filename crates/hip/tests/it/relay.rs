@@ -417,7 +417,7 @@ fn a_client_does_not_get_what_another_one_has_permitted() {
 // Claim: 4,000 damaged packets to a relay and its clients cause no panic and no packet to others, and both hosts continue to
 // communicate.
 #[test]
-fn damaged_packets_reach_nobody_but_clients() {
+fn damaged_packets_reach_clients_only() {
     let mut world = world(8, true);
     world.connect_by_server();
     world.move_to(0, &["192.0.2.77"]);

@@ -98,11 +98,11 @@ fn a_registration_that_is_not_renewed_expires() {
 // Claim: Only I1 goes through a rendezvous server, with FROM and RVS_HMAC; R1 has VIA_RVS; two hosts that move at once find each
 // other. Packets without a server's MAC are dropped; 5,000 I1s in a second are limited to the client's rate and leave no state.
 // Tests: `rendezvous::both_hosts_that_move_at_once_find_each_other_by_way_of_the_server`,
-// `rendezvous::what_a_server_has_not_confirmed_is_dropped`,
+// `rendezvous::forged_relayed_packets_are_dropped`,
 // `rendezvous::a_flood_for_one_client_is_cut_and_costs_the_server_no_memory`,
 // `rendezvous::a_server_without_services_forwards_nothing`
 #[test]
-fn an_exchange_begins_by_way_of_the_server_and_goes_on_without_it() {
+fn an_exchange_begins_through_the_server_and_continues_without_it() {
     let mut world = world(5);
     world.forget_history();
     world.connect_by_server();
@@ -141,7 +141,7 @@ fn both_hosts_that_move_at_once_find_each_other_by_way_of_the_server() {
 }
 
 #[test]
-fn what_a_server_has_not_confirmed_is_dropped() {
+fn forged_relayed_packets_are_dropped() {
     // An attacker sends an I1 with FROM and an invalid MAC: the responder does not answer.
     let mut world = world(6);
     world.forget_history();

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_arrived_is_not_sent_again() {
+    fn data_that_have_arrived_are_not_sent_again() {
         let mut last = LastData::default();
         sent(&mut last, 0, u32::MAX - 500);
         last.note_incoming(&packet(Direction::Incoming, 1, 0, 499));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_connections_are_bounded() {
         let mut last = LastData::default();
         for port in 0..1000_u16 {
             let Payload::Tcp(segment) = packet(Direction::Outgoing, 1, 10, 1).payload else { panic!("a segment") };

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_is_forgotten() {
+    fn learned_mtus_are_forgotten() {
         let (mut mtus, now) = (PathMtus::default(), Instant::from_secs(1));
         let address = IpAddr::from([192, 0, 2, 1]);
         mtus.note(now, address, 1400);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_key_is_told_without_the_key() {
+    fn errors_of_a_key_do_not_show_the_key() {
         let place = Place::new("identity-wrong");
         let path = write_identity(&place.0, &generate("ed25519").unwrap()).unwrap();
         let good = fs::read_to_string(&path).unwrap();

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_there_twice() {
+    fn duplicate_names_and_hits_are_refused() {
         let mut peers = Peers::default();
         peers.add(peer("server", 1)).unwrap();
         assert!(matches!(peers.add(peer("server", 2)), Err(PeerError::NameTaken { .. })));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_peer_is_refused() {
+    fn invalid_peers_are_refused() {
         let new = |name: &str, hit, address: &str| Peer::new(name, hit, vec![address.parse().unwrap()], Via::Ip);
         assert!(new("a", hit(1), "192.0.2.1").is_ok());
         for name in ["", "-a", "a b", "ä", "a\n", &"a".repeat(64)] {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_host_is_refused() {
+    fn invalid_hosts_are_refused() {
         let mut proxy = Proxy::new("lan0").unwrap();
         proxy.add(host("a", &["192.168.7.10"])).unwrap();
         for (name, addresses, expected) in [

@@ -43,7 +43,7 @@ fn a_host_that_joins_is_reported_and_stays_once_it_is_in_the_file() {
 
 /// The command has ended before it has written the peer into the file.
 #[test]
-fn a_host_that_nobody_writes_down_is_removed() {
+fn a_peer_missing_from_the_file_is_removed() {
     let (mut world, _) = joining();
     world.run_for(SECOND * 3);
     let peer = world.hit(0);
@@ -57,7 +57,7 @@ fn a_host_that_nobody_writes_down_is_removed() {
 }
 
 #[test]
-fn an_invitation_nobody_asks_about_ends() {
+fn an_invitation_that_is_not_polled_ends() {
     for is_asked in [true, false] {
         let mut world = World::new(1, Via::Udp, [true, false]);
         let number = world.hosts[1].invite(world.now, SECRET, HOUR).unwrap();

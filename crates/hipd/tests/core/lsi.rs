@@ -175,7 +175,7 @@ fn errors_quote_what_the_program_has_sent() {
 }
 
 #[test]
-fn what_cannot_be_translated_does_not_leave() {
+fn untranslatable_packets_are_not_sent() {
     let mut world = world();
     let [own, peer] = lsis(&world, 0);
     let fragment = Fragment { id: 1, offset: 8, more: false, protocol: 17, payload: Bytes::from_static(b"12345678") };

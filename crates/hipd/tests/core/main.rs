@@ -154,9 +154,9 @@ fn the_same_address_after_a_break_is_no_move() {
 }
 
 // Claim: Either daemon may be killed and restarted: connections continue.
-// Tests: `talk::a_daemon_that_is_killed_and_started_again_goes_on`
+// Tests: `talk::connections_survive_a_killed_and_restarted_daemon`
 #[test]
-fn a_daemon_that_is_started_anew_goes_on() {
+fn connections_survive_a_restart_of_the_daemon() {
     for restarted in [0, 1] {
         let mut world = talking(Via::Ip);
         world.restart(restarted);
@@ -184,7 +184,7 @@ fn waiting_packets_are_bounded() {
 
 // Claim: Packets that are not between HITs do not leave the host.
 #[test]
-fn what_is_not_between_hits_does_not_leave() {
+fn packets_other_than_between_hits_are_not_sent() {
     let mut world = talking(Via::Ip);
     let (own, peer) = (world.hit(0).0.into(), world.hit(1).0.into());
     let payload = || Udp { src_port: 1, dst_port: 2, payload: bytes::Bytes::from_static(b"secret") };
@@ -355,7 +355,7 @@ fn in_udp(src: &str, port: u16, packet: &Packet) -> Packet {
 // Claim: An I1 of any length, and a replayed UPDATE, from anywhere and in UDP or not, change no path; a new UPDATE does.
 // Tests: `main::a_new_update_shows_the_way_of_a_peer_and_a_replay_does_not`
 #[test]
-fn a_forged_i1_changes_nobodys_way() {
+fn a_forged_i1_changes_no_path() {
     let mut world = talking(Via::Ip);
     let (src, dst) = (address("192.0.2.2"), address("192.0.2.1"));
     for kind in PacketType::ALL.map(PacketType::number) {

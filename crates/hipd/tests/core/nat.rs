@@ -215,7 +215,7 @@ fn established(mappings: [Mapping; 2]) -> World {
 // endpoint-independent, and otherwise through the relay, for more than an hour; they continue when one or both move behind
 // others, and when the relay restarts.
 // Tests: `nat::data_goes_by_way_of_the_relay_where_no_path_is_open`, `nat::hosts_that_move_behind_other_translators_talk_on`,
-// `nat::a_relay_that_starts_anew_is_called_and_registered_with_again`, `nat::what_is_no_hip_packet_is_not_relayed`
+// `nat::a_relay_that_starts_anew_is_called_and_registered_with_again`, `nat::packets_other_than_hip_are_not_relayed`
 #[test]
 fn two_hosts_behind_translators_find_a_direct_path() {
     let mut world = established([Mapping::Independent; 2]);
@@ -278,7 +278,7 @@ fn a_relay_that_starts_anew_is_called_and_registered_with_again() {
 }
 
 #[test]
-fn what_is_no_hip_packet_is_not_relayed() {
+fn packets_other_than_hip_are_not_relayed() {
     let mut world = established([Mapping::Dependent; 2]);
     let before = *world.hosts[RELAY].counters();
     for payload in [&b""[..], &[0; 4], &[0; 44], &[9; 3], &[9; 64]] {

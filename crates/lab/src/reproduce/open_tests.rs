@@ -205,7 +205,7 @@ fn a_bad_input_is_one_error_with_its_place() {
 
 // Claim: A survey reports for each claim whether it holds at all settings, some or none, and which input decides; after an
 // interruption, it continues to the same result.
-// Tests: `reproduce::open_tests::an_interrupted_survey_goes_on_to_the_same_end`
+// Tests: `reproduce::open_tests::an_interrupted_survey_resumes_to_the_same_result`
 #[test]
 fn a_survey_says_where_each_claim_holds_and_which_input_decides() {
     let papers = Papers::new("survey", PAPER);
@@ -231,7 +231,7 @@ fn a_survey_says_where_each_claim_holds_and_which_input_decides() {
 }
 
 #[test]
-fn an_interrupted_survey_goes_on_to_the_same_end() {
+fn an_interrupted_survey_resumes_to_the_same_result() {
     let papers = Papers::new("resumed", PAPER);
     let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
     /// The number of runs in the journals of a directory.
@@ -364,7 +364,7 @@ check = 'at_least(col(r, "duration"), 0.5)'
 /// Two claims exclude each other, and one holds nowhere: the page shows that three of four cannot be met.
 // Claim: A page with too few claims shows what no setting satisfies: claims that hold nowhere, the most that hold together, pairs
 // that never do, and the largest set without such a pair, which equals that of a search over all subsets.
-// Tests: `reproduce::together::tests::what_holds_nowhere_together_and_never_together`,
+// Tests: `reproduce::together::tests::claims_that_never_hold_and_never_hold_together_are_found`,
 // `reproduce::together::tests::the_setting_of_the_page_counts`, `reproduce::together::tests::chance_is_that_of_random_settings`,
 // `reproduce::together::tests::the_largest_compatible_set_is_the_largest`
 #[test]

@@ -431,7 +431,7 @@ mod tests {
 
     /// Aborted runs neither make a claim hold nor make the pair vanish.
     #[test]
-    fn what_was_not_completed_counts_as_infinitely_slow_in_pairs() {
+    fn incomplete_transfers_count_as_infinitely_slow_in_pairs() {
         let all = check(r#"at_least(pairs(r, "wake", "plain", "duration").map(|p| p.gain), 40)"#);
         assert!(all.holds, "{all:?}");
         assert_eq!(
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_breaks_a_check() {
+    fn values_other_than_numbers_break_a_check() {
         for script in [
             "at_most(0.0 / 0.0, 1)",
             "at_least(1 / 0.0, 1)",

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nowhere_together_and_never_together() {
+    fn claims_that_never_hold_and_never_hold_together_are_found() {
         use Verdict::{Fails, Holds};
         let found = compared(&[
             ("always", "++++", Holds),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_is_not_made() {
+    fn unrequested_items_are_not_made() {
         let made = AtomicUsize::new(0);
         let work = |index| {
             made.fetch_add(1, Ordering::Relaxed);

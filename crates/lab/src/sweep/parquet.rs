@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_tables_are_read_back() {
         let columns = [("word", Kind::Text), ("count", Kind::Integer), ("share", Kind::Real), ("ok", Kind::Flag)];
         let columns = columns.map(|(name, kind)| (name.to_owned(), kind)).to_vec();
         let rows = vec![

@@ -277,7 +277,7 @@ fn two_axes_and_two_variants_make_the_same_rows_on_one_thread_and_on_four() {
 // seed, p-values are corrected over all tests (Holm), medians and tails have bootstrap intervals that the seed determines, and
 // "inconclusive" is a verdict.
 #[test]
-fn what_does_not_vary_is_not_tested_and_what_does_is_paired_by_seed_and_corrected() {
+fn only_varying_quantities_are_tested_paired_by_seed_and_corrected() {
     let tests_of = |parts: &[&str], name: &str| {
         let dir = new_dir(name);
         assert!(sweep(&plan(parts), &dir, 2, usize::MAX).1);
@@ -330,7 +330,7 @@ fn what_does_not_vary_is_not_tested_and_what_does_is_paired_by_seed_and_correcte
 
 // Claim: The parts of the data set of runs exist while a sweep runs, and are unchanged when it is complete.
 #[test]
-fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
+fn a_resumed_sweep_writes_the_files_of_an_uninterrupted_one() {
     let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
     let plan = plan(&[SCENARIO, VARIANTS, AXES, bound]);
     let [whole, parts] = ["whole", "in-parts"].map(new_dir);
@@ -450,7 +450,7 @@ fn equal_runs_of_a_world_with_random_losses_are_not_exact() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_refused_before_anything_runs() {
+fn invalid_sweeps_are_refused_before_anything_runs() {
     let refused = |parts: &[&str]| match Scenario::parse("test.toml", &parts.concat(), NoFiles) {
         Ok(scenario) => Plan::new(scenario, 1).expect_err("a bad sweep").to_string(),
         Err(error) => error.to_string(),

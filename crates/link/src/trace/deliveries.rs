@@ -58,11 +58,6 @@ impl DeliveryTrace {
         Duration::from_nanos(self.period())
     }
 
-    /// Number of opportunities in one run through the trace.
-    pub fn opportunities(&self) -> usize {
-        self.nanos.len()
-    }
-
     /// Opportunities in `[from, to)`.
     pub(crate) fn opportunities_between(&self, from: Instant, to: Instant) -> u128 {
         self.opportunities_before(to).saturating_sub(self.opportunities_before(from))

@@ -199,7 +199,7 @@ mod tests {
     // Claim: At a gateway, ACKs are held back a second longer than at a host while data is in flight, and released once all data
     // is acknowledged.
     #[test]
-    fn what_is_in_hand_is_kept_while_data_are_under_way() {
+    fn held_acks_are_kept_while_data_are_in_flight() {
         // The last ACK was a millisecond ago; the flush is due after 40 ms.
         for is_between in [false, true] {
             let mut t = Transfer::new(is_between);

@@ -475,7 +475,7 @@ fn a_handshake_and_a_reset_keep_their_window() {
 /// "Never noticeably worse": a download over the path of the notes, warned in time and thawed by reconnection ACKs, resumes within a round
 /// trip, with its former window.
 #[test]
-fn a_frozen_download_goes_on_at_once() {
+fn a_frozen_download_continues_at_once() {
     let plain = world(Way::Download, Profile::Linux6Reno, 8_000_000, &[(2_000, 9_000)]);
     let config = FreezeConfig { warning: WarningPeriod::RoundTrips(1.5), ..FreezeConfig::default() };
     let mechanisms = Mechanisms { reconnect_acks: Some(ReconnectAcksConfig::default()), ..freezing(config) };

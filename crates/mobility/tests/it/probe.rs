@@ -344,7 +344,7 @@ fn without_one_probe_a_pair_is_enough() {
 }
 
 #[test]
-fn without_a_bitmask_slow_start_goes_on_when_all_probes_are_acknowledged() {
+fn without_a_bitmask_slow_start_continues_when_all_probes_are_acknowledged() {
     // The client sends nacks, but does not answer probes, as if its bitmask were lost.
     let mut ends = cut_off(default(), plain(), 8, &[], ms(5_000));
     let una = ends.server.tcp().snd_una();

@@ -448,7 +448,7 @@ fn a_handshake_is_triggered_too() {
 
 /// An upload through an outage of 18 s resumes at the next timeout, or at once.
 #[test]
-fn an_upload_goes_on_as_soon_as_the_link_is_back() {
+fn an_upload_continues_as_soon_as_the_link_is_back() {
     let mut plain = world(Way::Upload, Profile::Linux2_4, 8_000_000, &[(2_000, 20_000)]);
     plain.links[0].forward.outage_policy.in_flight = holdover_link::InFlightFate::Dropped;
     let slow = idle_ms(&run(plain.clone()));
@@ -460,7 +460,7 @@ fn an_upload_goes_on_as_soon_as_the_link_is_back() {
 /// A download: the mobile host knows of link-up, and the server retransmits because the option informs it. (If the mobile host's last ACK
 /// was lost with the link, the ACK with the option is new to any server.)
 #[test]
-fn a_download_goes_on_if_the_server_knows_the_option() {
+fn a_download_continues_if_the_server_knows_the_option() {
     let idle = |cut_ms: u64, both: bool| {
         let plain = world(Way::Download, Profile::Linux6Cubic, 8_000_000, &[(cut_ms, cut_ms + 18_000)]);
         let mut config = with(plain, trigger(default()), None);

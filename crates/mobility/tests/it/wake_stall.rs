@@ -68,7 +68,7 @@ fn only_one_end_at_a_time_is_offered_two_segments() {
 /// Nothing has arrived for some time before the cut: the window has arrived, and the sender lacks only its ACK clock. The last ACK is sent
 /// twice, for tail loss probes; the echoes are unchanged.
 #[test]
-fn what_has_arrived_as_a_whole_is_released_ack_by_ack() {
+fn acks_of_a_complete_window_are_released_one_by_one() {
     for way in [Direction::Incoming, Direction::Outgoing] {
         let mut t = Script::going(way, &ack_stall(100), 200);
         t.link(LinkEvent::Fading { lead: Some(ms(100)) });

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_passes() {
+    fn true_assertions_pass() {
         for text in [
             "",
             "assert tcpi_snd_cwnd == 10, tcpi_snd_cwnd",
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_name() {
+    fn unsupported_code_is_refused_by_name() {
         assert_eq!(run("assert a == 1"), Err(CodeError::UnknownName { name: "a".to_owned() }));
         for text in [
             "for x in y: pass",

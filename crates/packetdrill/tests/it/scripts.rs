@@ -306,7 +306,7 @@ fn an_icmp_error_ends_an_early_connection_before_it_is_accepted() {
 /// A SACK may arrive at the instant at which its segments were sent again: their copies are not lost.
 // Claim: A SACK at the instant of a retransmission does not mark the copies lost.
 #[test]
-fn what_was_sent_again_at_this_instant_is_not_lost() {
+fn copies_sent_at_the_same_instant_are_not_lost() {
     let script = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_congestion_control=cubic`\n\
                   0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
                   +0 < S 0:0(0) win 65535 <mss 1000,nop,nop,sackOK>\n+0 > S. 0:0(0) ack 1 <mss 1460,nop,nop,sackOK>\n\
@@ -333,7 +333,7 @@ fn a_wrong_count_of_marks_is_reported() {
 
 // Claim: Unsupported features are named, and scripts that use them are skipped.
 #[test]
-fn what_is_missing_is_named_and_not_run() {
+fn unsupported_features_are_named_and_not_run() {
     let socket = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";
     for (text, reason) in [
         (format!("{socket}+0 epoll_create(1) = 5"), "the kernel's epoll"),

@@ -172,7 +172,7 @@ fn bars_are_as_long_as_their_values() {
 }
 
 #[test]
-fn what_aborted_is_written_in_its_place_and_published_values_are_ticks() {
+fn aborted_runs_are_labelled_in_place_and_published_values_are_ticks() {
     let aborted = Bar { published: Some(Published::Value(80.0)), ..Bar::default() };
     let measured = Bar { half_width: Some(4.0), published: Some(Published::Between(90.0, 110.0)), ..bar(100.0) };
     let svg = bars(&[&[aborted, measured]]).to_svg_file();

@@ -154,7 +154,7 @@ fn endless(secs: u64) -> WorldConfig {
 }
 
 #[test]
-fn what_a_recorder_keeps_does_not_grow_with_time() {
+fn memory_of_a_recorder_does_not_grow_with_time() {
     let options = RecorderOptions {
         captures: Some(CaptureOptions { max_file_bytes: 0, ..CaptureOptions::default() }),
         events: false,

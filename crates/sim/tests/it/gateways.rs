@@ -71,7 +71,7 @@ fn mechanisms_see_packets_outside_their_tunnel() {
 // Claim: The most that a router's mechanisms have stored at once is measured: copies within their bound, the buffers of both halves of a split
 // connection, and the number of connections.
 #[test]
-fn what_mechanisms_store_is_measured() {
+fn storage_of_mechanisms_is_measured() {
     let none = Mechanisms::default;
     let small = SupervisorConfig { buffer_bytes: 20_000, ..SupervisorConfig::default() };
     let split = SplitConfig::with(Profile::Linux6Cubic.config());

@@ -187,7 +187,7 @@ mod tests {
     /// The server's end moves to another endpoint twice, with data in both directions; options, windows and timestamps
     /// continue.
     #[test]
-    fn a_connection_goes_on_in_another_endpoint() {
+    fn a_connection_continues_in_another_endpoint() {
         for profile in [Profile::Linux6Cubic, Profile::RenoBsd] {
             let (mut client, of_client, mut server, mut of_server) = opened(profile);
             for round in 1..=3_u64 {
@@ -226,7 +226,7 @@ mod tests {
 
     /// The buffer of a resumed connection grows by the amount read per round trip, as before.
     #[test]
-    fn the_buffer_goes_on_growing_from_what_a_round_trip_brings() {
+    fn the_buffer_continues_to_grow_from_the_data_of_a_round_trip() {
         let (client, of_client, mut server, of_server) = opened(Profile::Linux6Cubic);
         let old = server.withdraw(of_server).unwrap();
         let resumption = old.resumption(Instant::ZERO, old.rcv_nxt()).unwrap();
@@ -272,7 +272,7 @@ mod tests {
 
     /// Connections in a handshake and invalid addresses are refused.
     #[test]
-    fn what_cannot_go_on_is_refused() {
+    fn connections_that_cannot_be_resumed_are_refused() {
         let config = Arc::new(Profile::Linux6Reno.config());
         let mut client = endpoint(1, 1);
         let at = SocketAddr::new([10, 0, 0, 2].into(), 80);

@@ -47,7 +47,7 @@ fn a_window_limit_below_the_unit_of_the_scale_does_not_close_the_window() {
 
 /// 4.3BSD has made outstanding data unsent; the window opens on an ACK without new data.
 #[test]
-fn what_was_pulled_back_is_sent_again_when_the_window_opens() {
+fn data_pulled_back_are_sent_again_when_the_window_opens() {
     let mut t = Script::established(Config { mss: 1000, ..Profile::TahoeBsd.config() });
     t.write(3);
     t.expect(data(1, 4));
@@ -68,7 +68,7 @@ fn what_was_pulled_back_is_sent_again_when_the_window_opens() {
 /// ... and the congestion window is no larger than the outstanding data was: a window's worth was lost before the peer closed
 /// the window.
 #[test]
-fn what_was_pulled_back_does_not_fill_the_congestion_window() {
+fn data_pulled_back_do_not_fill_the_congestion_window() {
     let mut t = Script::established(Config { mss: 1000, ..Profile::RenoBsd.config() });
     t.steer(|connection, _| connection.set_cwnd(3));
     t.write(5_000);

@@ -39,7 +39,7 @@ fn rfc9293_3_10_7_4_fifth_syn_received_an_ack_of_our_syn_establishes() {
 
 /// Processing continues: the same segment's text and FIN are accepted.
 #[test]
-fn rfc9293_3_10_7_4_fifth_syn_received_goes_on_with_text_and_fin() {
+fn rfc9293_3_10_7_4_fifth_syn_received_continues_with_text_and_fin() {
     let (mut t, _) = open(State::SynReceived);
     t.inject(seg().ack(1).data(1000));
     t.expect_state(State::Established);
@@ -343,7 +343,7 @@ fn rfc9293_3_10_7_4_seventh_text_behind_the_fin_is_ignored() {
 
 /// RCV.NXT does not move, RCV.WND does not shrink: the right edge stays (section 3.10.7.4, seventh).
 #[test]
-fn rfc9293_3_10_7_4_seventh_the_edge_of_the_window_stays_while_nobody_reads() {
+fn rfc9293_3_10_7_4_seventh_the_edge_of_the_window_stays_without_reads() {
     let mut t = Script::established(plain());
     for (len, left) in [(1000, 9000), (3000, 6000), (2000, 4000)] {
         for _ in 0..len / 1000 {

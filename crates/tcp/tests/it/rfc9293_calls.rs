@@ -189,7 +189,7 @@ fn rfc9293_3_6_1_data_after_close_resets() {
 
 /// A connection without a reader does not wait without end for a peer that does not close: its FIN-WAIT-2 ends.
 #[test]
-fn fin_wait_2_ends_when_nobody_reads() {
+fn fin_wait_2_ends_without_a_reader() {
     let mut t = Script::established(plain());
     t.close();
     t.expect(our_fin(1));

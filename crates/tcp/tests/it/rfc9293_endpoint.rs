@@ -270,7 +270,7 @@ fn rfc9293_3_10_7_4_fifth_a_wrong_ack_in_syn_received_is_answered_by_a_reset() {
 }
 
 #[test]
-fn a_handshake_that_nobody_completes_is_forgotten() {
+fn an_incomplete_handshake_is_forgotten() {
     let mut host = Host::new();
     let mut sent = vec![host.answer(from(4000, Flags::SYN, 5000, 0))];
     while let Some(at) = host.endpoint.poll_timeout() {

@@ -174,7 +174,7 @@ fn rfc9293_3_5_simultaneous_open_survives_repetition() {
 }
 
 #[test]
-fn rfc9293_3_5_simultaneous_open_with_a_wrong_ack_goes_on() {
+fn rfc9293_3_5_simultaneous_open_with_a_wrong_ack_continues() {
     let mut t = syn_sent();
     t.inject(syn());
     t.expect(our_syn_ack());

@@ -108,7 +108,7 @@ fn rfc9293_3_8_6_1_empty_probes_carry_an_old_number() {
 
 /// Linux aborts after 15 unanswered probes; any answer restarts the count.
 #[test]
-fn probes_that_nobody_answers_end_the_connection_where_a_limit_is_set() {
+fn unanswered_probes_end_the_connection_where_a_limit_is_set() {
     let mut config = empty_probes();
     config.persist.give_up_after = Some(2);
     let mut t = stopped(config);

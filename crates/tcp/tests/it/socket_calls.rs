@@ -49,7 +49,7 @@ fn a_cork_holds_what_does_not_fill_a_segment() {
 
 /// Without outstanding data no ACK would release it: Linux sends it like a window probe.
 #[test]
-fn what_is_held_goes_after_a_retransmission_timeout() {
+fn held_data_are_sent_after_a_retransmission_timeout() {
     let mut t = Script::established(linux_6());
     let rto = t.connection.rto().as_micros();
     write_more(&mut t, 40);

@@ -4,7 +4,7 @@ use holdover_base::Duration;
 
 use super::experiment::{Case, Experiment, Measure, Tolerance, Value};
 use super::subject::{Subject, TrialError};
-use crate::Namespace;
+use crate::{Lateness, Namespace, Repeated};
 
 /// The result of comparing one measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,10 +22,12 @@ pub enum Verdict {
 /// The result of a case.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CaseResult {
-    /// The kernel's values: the medians, if there were several runs.
+    /// The kernel's values in the last run, which counts.
     pub kernel: Vec<Value>,
-    /// The number of runs on the kernel.
-    pub tries: usize,
+    /// The machine's longest delay during that run.
+    pub lateness: Duration,
+    /// The machine's longest delay during each earlier run on the kernel, which it excuses; see [`Lateness::repeat`].
+    pub excuses: Vec<Duration>,
     /// The profile's values.
     pub ours: Option<Vec<Value>>,
     /// One for each measure.
@@ -35,23 +37,22 @@ pub struct CaseResult {
 /// Within this time, in milliseconds, no timer of TCP expires: one round trip of the scripts, with a margin.
 const AT_ONCE: f64 = 60.0;
 
-/// The most runs on a kernel whose values differ: a busy machine sometimes spoils a measurement of milliseconds.
-const TRIES: usize = 3;
-
-/// Runs a case on the kernel, in a separate namespace, and on the profile. If they differ, it is run twice more on the kernel, and the
-/// medians count.
+/// Runs a case on the kernel, in a separate namespace, and on the profile. A run on the kernel that fails, or that differs for no
+/// [known](super::Known) reason, is repeated only if the machine was late meanwhile ([`Lateness::repeat`]): late ACKs end CUBIC's slow start
+/// (HyStart, from a delay of 4 ms on), and a late peer decides races of timers.
 pub fn try_case(experiment: &Experiment, case: &Case) -> Result<CaseResult, TrialError> {
     let ours = case.profile().map(|profile| case.run(Subject::Ours(profile))).transpose()?;
-    let mut tries = Vec::new();
-    loop {
-        tries.push(on_kernel(case)?);
-        let kernel = medians(&tries);
+    let run = || {
+        let kernel = on_kernel(case)?;
         let verdicts = verdicts(experiment, case, &kernel, ours.as_deref());
-        let agrees_at_once = tries.len() == 1 && !verdicts.contains(&Verdict::Differs);
-        if agrees_at_once || tries.len() == TRIES {
-            return Ok(CaseResult { kernel, tries: tries.len(), ours, verdicts });
-        }
-    }
+        Ok::<_, TrialError>((kernel, verdicts))
+    };
+    let agrees = |run: &Result<(Vec<Value>, Vec<Verdict>), TrialError>| {
+        run.as_ref().is_ok_and(|(_, verdicts)| !verdicts.contains(&Verdict::Differs))
+    };
+    let Repeated { value, lateness, excuses } = Lateness::repeat(run, agrees);
+    let (kernel, verdicts) = value?;
+    Ok(CaseResult { kernel, lateness, excuses, ours, verdicts })
 }
 
 fn on_kernel(case: &Case) -> Result<Vec<Value>, TrialError> {
@@ -102,37 +103,6 @@ impl Tolerance {
     }
 }
 
-/// The median of several runs, value by value; for values without an order, the most frequent one.
-fn medians(tries: &[Vec<Value>]) -> Vec<Value> {
-    let width = tries.iter().map(Vec::len).min().unwrap_or(0);
-    let column = |index: usize| {
-        let values: Vec<&Value> = tries.iter().map(|values| &values[index]).collect();
-        median(&values)
-    };
-    (0..width).map(column).collect()
-}
-
-fn median(values: &[&Value]) -> Value {
-    if values.iter().all(|value| value.number().is_some()) {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(|a, b| a.number().unwrap_or(0.0).total_cmp(&b.number().unwrap_or(0.0)));
-        return sorted[(sorted.len() - 1) / 2].clone();
-    }
-    let schedules: Vec<&Vec<f64>> =
-        values.iter().filter_map(|value| if let Value::Schedule(waits) = value { Some(waits) } else { None }).collect();
-    if schedules.len() == values.len() {
-        let width = schedules.iter().map(|waits| waits.len()).min().unwrap_or(0);
-        let middle = |index: usize| {
-            let mut column: Vec<f64> = schedules.iter().map(|waits| waits[index]).collect();
-            column.sort_by(f64::total_cmp);
-            column[(column.len() - 1) / 2]
-        };
-        return Value::Schedule((0..width).map(middle).collect());
-    }
-    let votes = |value: &Value| values.iter().filter(|other| **other == value).count();
-    values.iter().copied().max_by_key(|value| votes(value)).cloned().unwrap_or(Value::Nothing)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,18 +130,5 @@ mod tests {
         assert!(!holds(Value::Nothing, Value::Count(1)) && holds(Value::Nothing, Value::Nothing));
         assert!(holds(Value::Count(10), Value::Count(8)) && !holds(Value::Count(20), Value::Count(10)));
         assert!(!Tolerance::Exact.holds(&Value::Flag(true), &Value::Flag(false), Duration::ZERO));
-    }
-
-    #[test]
-    fn medians_are_taken_value_by_value() {
-        let tries = [
-            vec![Value::Millis(9.0), Value::Flag(true), Value::Schedule(vec![1.0, 5.0])],
-            vec![Value::Millis(1.0), Value::Flag(false), Value::Schedule(vec![2.0])],
-            vec![Value::Millis(5.0), Value::Flag(true), Value::Schedule(vec![3.0, 7.0])],
-        ];
-        let expected = [Value::Millis(5.0), Value::Flag(true), Value::Schedule(vec![2.0])];
-        assert_eq!(medians(&tries), expected);
-        let words = |text: &str| Value::Words(text.to_owned());
-        assert_eq!(median(&[&Value::Nothing, &words("a"), &words("a")]), words("a"));
     }
 }

@@ -10,7 +10,6 @@
 
 use std::process::ExitCode;
 
-use holdover_testbed::Lateness;
 use holdover_testbed::conformance::{Case, Experiment, Length, Verdict, experiments, try_case};
 use holdover_testbed::harness::{Completion, Failed, Harness};
 
@@ -30,32 +29,21 @@ fn main() -> ExitCode {
     harness.run(trials.collect())
 }
 
-/// A busy machine may spoil even the medians of three runs. Another round is made only if the machine was late meanwhile.
-const ROUNDS: u32 = 4;
-
 fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
-    let mut differences = String::new();
-    for round in 1..=ROUNDS {
-        let lateness = Lateness::watch();
-        let result = match try_case(experiment, case) {
-            // The run did not show the measured event.
-            Err(_) if round < ROUNDS && lateness.is_excuse() => continue,
-            result => result?,
-        };
-        let ours = result.ours.as_deref().unwrap_or_default();
-        let differs = |(_, verdict): &(usize, &Verdict)| **verdict == Verdict::Differs;
-        let describe = |(index, _): (usize, &Verdict)| {
-            format!("{}: kernel {}, profile {}", experiment.measures[index].name, result.kernel[index], ours[index])
-        };
-        let all: Vec<_> = result.verdicts.iter().enumerate().filter(differs).map(describe).collect();
-        if all.is_empty() {
-            return Ok(Completion::Completed);
-        }
-        differences = all.join("; ");
-        if !lateness.is_excuse() {
-            break;
-        }
+    let result = try_case(experiment, case)?;
+    for delay in &result.excuses {
+        eprintln!("{}: {case}: repeated, as the machine was late by {delay}", experiment.name);
     }
+    let ours = result.ours.as_deref().unwrap_or_default();
+    let differs = |(_, verdict): &(usize, &Verdict)| **verdict == Verdict::Differs;
+    let describe = |(index, _): (usize, &Verdict)| {
+        format!("{}: kernel {}, profile {}", experiment.measures[index].name, result.kernel[index], ours[index])
+    };
+    let differences: Vec<_> = result.verdicts.iter().enumerate().filter(differs).map(describe).collect();
+    if differences.is_empty() {
+        return Ok(Completion::Completed);
+    }
+    let differences = differences.join("; ");
     match kernel_version() {
         Some(version) if version < COPIED => Ok(Completion::ignored_with(format!(
             "Linux {}.{} is older than what the profiles copy, and differs: {differences}",

@@ -15,45 +15,38 @@ use std::process::ExitCode;
 
 use holdover_testbed::conformance::Subject;
 use holdover_testbed::harness::{Completion, Harness, Test, Trial};
-use holdover_testbed::{Congestion, Lateness, Namespace};
+use holdover_testbed::{Congestion, Lateness, Namespace, Repeated};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
 const TESTS_AT_A_TIME: usize = 8;
 
-/// The most runs of an experiment on the kernel if the machine was late meanwhile, which spoils a measurement of milliseconds. If it was
-/// not ([`Lateness`]), the first failure counts.
-const TRIES: u32 = 5;
-
 fn main() -> ExitCode {
     let harness = Harness::start(TESTS_AT_A_TIME);
-    let with_namespace = |name: String, tries: u32, test: Box<dyn Fn(&Namespace) + Send + Sync>| {
-        harness.trial(name, move || {
-            for tried in 1..=tries {
-                let lateness = Lateness::watch();
-                match catch_unwind(AssertUnwindSafe(|| Namespace::run("peer", &test))) {
-                    Ok(Ok(_)) => break,
-                    outcome if tried < tries && lateness.is_excuse() => {
-                        eprintln!("tried again, as the machine was late by {}", lateness.worst());
-                        drop(outcome);
-                    }
-                    Ok(Err(error)) => return Err(error.into()),
-                    // This fails the test.
-                    Err(panic) => resume_unwind(panic),
-                }
+    // An experiment that fails is repeated only if the machine was late meanwhile, which spoils a measurement of milliseconds.
+    let on_the_kernel = |name: String, experiment: fn(Subject<'_>)| {
+        harness.trial(name.clone(), move || {
+            let run = || {
+                let in_namespace =
+                    || Namespace::run("peer", |namespace| experiment(Subject::Kernel(namespace, Congestion::Cubic)));
+                catch_unwind(AssertUnwindSafe(in_namespace))
+            };
+            let Repeated { value, excuses, .. } = Lateness::repeat(run, |outcome| matches!(outcome, Ok(Ok(()))));
+            for delay in excuses {
+                eprintln!("{name}: repeated, as the machine was late by {delay}");
+            }
+            // A panic inside continues here and fails the test.
+            match value {
+                Ok(outcome) => outcome?,
+                Err(panic) => resume_unwind(panic),
             }
             Ok(Completion::Completed)
         })
     };
-    let ours = ours::TESTS.iter().flat_map(|group| group.iter());
-    let ours = ours.map(|(name, test)| with_namespace(format!("ours::{name}"), 1, Box::new(*test)));
+    let ours = ours::TESTS.iter().flat_map(|group| harness.group("ours", group));
     let short = linux::EXPERIMENTS.iter().flat_map(|group| group.iter()).map(|experiment| (experiment, false));
     let long = linux::LONG_EXPERIMENTS.iter().map(|experiment| (experiment, true));
     let experiments = short.chain(long).flat_map(|(&(name, experiment), is_long)| {
-        let on_the_kernel = with_namespace(
-            format!("linux::{name}/kernel"),
-            TRIES,
-            Box::new(move |namespace: &Namespace| experiment(Subject::Kernel(namespace, Congestion::Cubic))),
-        );
+        let on_the_kernel = on_the_kernel(format!("linux::{name}/kernel"), experiment);
         let on_profile = |profile| {
             Trial::test(format!("linux::{name}/{profile}"), move || {
                 experiment(Subject::Ours(profile));

@@ -30,10 +30,10 @@ fn address(index: u32, address: &str, is_usable: bool) -> KernelEvent {
 }
 
 fn route(index: u32, next_hop: &str, is_there: bool) -> KernelEvent {
-    let presence = if is_there { Presence::There } else { Presence::Gone };
+    let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
     let next_hop: IpAddr = next_hop.parse().unwrap();
     let route = DefaultRoute { is_ipv6: next_hop.is_ipv6(), table: MAIN, next_hop: Some(next_hop), metric: 100 };
-    KernelEvent::DefaultRoute { index, route, presence }
+    KernelEvent::DefaultRoute { index, route, change }
 }
 
 fn neighbour(index: u32, address: &str, state: Reachability) -> KernelEvent {
@@ -268,7 +268,7 @@ fn unreported_route_removals_are_inferred() {
     let instead = KernelEvent::DefaultRoute {
         index: 4,
         route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric: 100 },
-        presence: Presence::Instead,
+        change: RouteChange::Replaced,
     };
     assert_eq!(
         reports(&mut interfaces, [link(4, "eth0", true), instead]),
@@ -293,8 +293,8 @@ fn unreported_route_removals_are_inferred() {
 /// A default route of IPv4 in a table, with a metric.
 fn route_in(index: u32, table: u32, metric: u32, is_there: bool) -> KernelEvent {
     let next_hop = Some(format!("192.0.2.{index}").parse().unwrap());
-    let presence = if is_there { Presence::There } else { Presence::Gone };
-    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, next_hop, metric }, presence }
+    let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
+    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, next_hop, metric }, change }
 }
 
 fn rule(table: u32, is_there: bool) -> KernelEvent {
@@ -454,7 +454,7 @@ fn default_routers_can_be_probed_unless_static() {
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
     // All destinations are on the link.
     let plain = DefaultRoute { is_ipv6: false, table: MAIN, next_hop: None, metric: 5 };
-    reports(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
+    reports(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, change: RouteChange::Added }]);
     assert_eq!(addresses(&interfaces), None);
     // A point-to-point link has no neighbours.
     let mut interfaces = Interfaces::new();

@@ -87,16 +87,16 @@ fn default_route(ways: Vec<RouteAttribute>) -> RouteMessage {
 #[test]
 fn only_default_routes_count_and_each_way_of_theirs() {
     let by = |next_hop| RouteAttribute::Gateway(RouteAddress::Inet(next_hop));
-    let news = |index, next_hop, presence| KernelEvent::DefaultRoute {
+    let news = |index, next_hop, change| KernelEvent::DefaultRoute {
         index,
         route: DefaultRoute { is_ipv6: false, table: 254, next_hop: Some(IpAddr::V4(next_hop)), metric: 100 },
-        presence,
+        change,
     };
     let plain = default_route(vec![RouteAttribute::Oif(3), by(ROUTER)]);
-    assert_eq!(reported(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, ROUTER, Presence::There)]);
-    assert_eq!(reported(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, ROUTER, Presence::Gone)]);
+    assert_eq!(reported(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, ROUTER, RouteChange::Added)]);
+    assert_eq!(reported(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, ROUTER, RouteChange::Removed)]);
     let instead = reported(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(plain.clone()));
-    assert_eq!(instead, [news(3, ROUTER, Presence::Instead)]);
+    assert_eq!(instead, [news(3, ROUTER, RouteChange::Replaced)]);
     let hop = |index, next_hop| {
         let mut hop = RouteNextHop::default();
         (hop.interface_index, hop.attributes) = (index, vec![by(next_hop)]);
@@ -105,7 +105,7 @@ fn only_default_routes_count_and_each_way_of_theirs() {
     let other = Ipv4Addr::new(198, 51, 100, 1);
     let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, ROUTER), hop(4, other)])]);
     let both = reported(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
-    assert_eq!(both, [news(3, ROUTER, Presence::Instead), news(4, other, Presence::There)]);
+    assert_eq!(both, [news(3, ROUTER, RouteChange::Replaced), news(4, other, RouteChange::Added)]);
     let changed = |change: fn(&mut RouteHeader)| {
         let mut route = plain.clone();
         change(&mut route.header);

@@ -95,7 +95,7 @@ pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) 
 // Claim: TCP-MD5 and TCP-AO are left alone and counted; connections with TCP-MD5 are byte-exact over the events that make the
 // engine hold, lower and inject ACKs of others, and no host drops a segment for its signature.
 // Tests: `frames::signed_connections_are_left_alone`
-pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace) {
+pub(crate) fn unsupported_packets_pass_unchanged_and_are_counted(near: &Namespace) {
     let far = ethernet(near);
     let sender = RawSender::open(near, INTERFACE);
     let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());

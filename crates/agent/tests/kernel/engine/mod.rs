@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
         "an_engine_with_tcx_removes_what_one_without_has_left",
         filters::an_engine_with_tcx_removes_what_one_without_has_left,
     ),
-    ("what_was_said_in_an_outage_arrives_at_once", poked::what_was_said_in_an_outage_arrives_at_once),
+    ("data_written_in_an_outage_arrive_at_once", poked::data_written_in_an_outage_arrive_at_once),
     ("a_key_does_not_wait_for_the_timer_of_the_host", poked::a_key_does_not_wait_for_the_timer_of_the_host),
     ("a_key_that_was_sent_again_is_the_probe", poked::a_key_that_was_sent_again_is_the_probe),
     (
@@ -47,5 +47,5 @@ pub(crate) const TESTS: &[Test] = &[
     ("signed_connections_are_left_alone", frames::signed_connections_are_left_alone),
     ("a_phone_behind_a_router_is_woken", nat::a_phone_behind_a_router_is_woken),
     ("a_router_wakes_the_phones_behind_it", nat::a_router_wakes_the_phones_behind_it),
-    ("what_is_not_understood_is_left_alone_and_counted", frames::what_is_not_understood_is_left_alone_and_counted),
+    ("unsupported_packets_pass_unchanged_and_are_counted", frames::unsupported_packets_pass_unchanged_and_are_counted),
 ];

@@ -22,7 +22,7 @@ const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
 /// Data of the near host: its own TCP is poked. Data of the far host: the far TCP is poked, over the link.
 // Claim: A single write during an outage of 3.5 s, by either end, over IPv4 and IPv6, arrives within 300 ms of the outage's end.
 // (Repeated only if the machine's timers were late.)
-pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
+pub(crate) fn data_written_in_an_outage_arrive_at_once(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
     let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());

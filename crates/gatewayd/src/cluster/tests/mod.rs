@@ -167,7 +167,7 @@ fn a_lost_answer_does_not_lead_to_a_second_write() {
 // `cluster::tests::a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered`,
 // `cluster::tests::an_expired_lease_is_asked_for_anew_and_another_process_of_the_name_silences_this_one`
 #[test]
-fn what_an_earlier_process_has_claimed_is_not_claimed_again() {
+fn claims_of_an_earlier_process_are_not_repeated() {
     let mut one = One::new();
     one.hears(at(0), None);
     assert_eq!(one.requests(), [Request::Join]);
@@ -207,7 +207,7 @@ fn of_two_claims_at_once_the_refused_one_is_repeated_once() {
 // that has left stays when its key vanishes; one that is not heard again stays with its owner; an adopted one is returned to a
 // gateway that is back; a late answer is not taken for that of a later request; a list is read in pages; keys of a gateway that
 // does not come back are removed.
-// Tests: `cluster::tests::what_waits_for_a_mobile_host_that_has_left_stays_when_its_key_vanishes`,
+// Tests: `cluster::tests::packets_for_a_departed_host_stay_when_its_key_vanishes`,
 // `cluster::tests::a_mobile_host_that_is_not_heard_again_stays_with_its_owner`,
 // `cluster::tests::an_adopted_mobile_host_is_returned_to_a_gateway_that_is_back`,
 // `cluster::tests::a_late_answer_is_not_taken_for_that_of_a_later_request`,
@@ -265,7 +265,7 @@ fn a_mobile_host_that_is_not_heard_again_stays_with_its_owner() {
 
 /// Its key vanishes while it is at another gateway.
 #[test]
-fn what_waits_for_a_mobile_host_that_has_left_stays_when_its_key_vanishes() {
+fn packets_for_a_departed_host_stay_when_its_key_vanishes() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
     one.hears(at(10), None);
     one.reply(at(20), Kind::Watch, Answer::Changed { after: 50, at: 51, changes: vec![record(51, "b")] });

@@ -22,7 +22,7 @@ fn a_move_is_one_write_and_a_ping_pong_one_for_each_move() {
 }
 
 #[test]
-fn without_its_store_every_gateway_goes_on_and_what_waits_elsewhere_comes_later() {
+fn without_its_store_every_gateway_continues_and_packets_elsewhere_arrive_later() {
     let mut world = World::new(1, 2, 0);
     world.run_for(3_000);
     world.place(0, Some(0));

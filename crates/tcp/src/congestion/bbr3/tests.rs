@@ -391,7 +391,7 @@ fn idle_time_takes_the_place_of_probe_rtt() {
 
 /// Entering and exiting PROBE_RTT during STARTUP.
 #[test]
-fn startup_goes_on_after_probe_rtt() {
+fn startup_continues_after_probe_rtt() {
     let mut path = Path::new();
     path.is_app_limited = true;
     path.step();

@@ -2,7 +2,7 @@ use holdover_base::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::link_watch::kernel::{DefaultRoute, Presence, Reachability};
+use crate::link_watch::kernel::{DefaultRoute, Reachability, RouteChange};
 use crate::link_watch::rules::MAIN;
 
 const WLAN: u32 = 3;
@@ -32,8 +32,8 @@ fn address(is_usable: bool) -> KernelEvent {
 
 fn route(index: u32, metric: u32, is_there: bool) -> KernelEvent {
     let next_hop = Some([192, 0, 2, index as u8].into());
-    let presence = if is_there { Presence::There } else { Presence::Gone };
-    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric }, presence }
+    let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
+    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric }, change }
 }
 
 fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {

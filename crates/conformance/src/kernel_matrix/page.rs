@@ -1,23 +1,25 @@
-//! The report of `holdover kernel-matrix`: counts for each setting, times, and every failure.
+//! The page and the JSON of `holdover kernel-matrix`: counts for each setting, times, and every failure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use holdover_testbed::matrix::Combination;
 use serde::Serialize;
 
+use crate::About;
+
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub struct Report {
     command: String,
     kernel: String,
     /// Those of this machine that this process may use.
     cores: usize,
     date: String,
     whole_product: bool,
-    pub(super) runs: usize,
-    pub(super) passed: usize,
+    runs: usize,
+    passed: usize,
     rows: Vec<Row>,
 }
 
@@ -73,14 +75,13 @@ impl Row {
 }
 
 impl Report {
-    pub(super) fn new(whole_product: bool, rows: Vec<Row>) -> Self {
+    pub(super) fn new(whole_product: bool, rows: Vec<Row>, about: About) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            command: std::env::args().skip(1).fold("holdover".to_owned(), |command, word| format!("{command} {word}")),
+            command: about.command,
             kernel: kernel.trim().to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: date(since_1970.as_secs() / 86_400),
+            date: about.date,
             whole_product,
             runs: rows.len(),
             passed: rows.iter().filter(|row| row.passed()).count(),
@@ -88,7 +89,13 @@ impl Report {
         }
     }
 
-    pub(super) fn markdown(&self) -> String {
+    /// Whether every transfer passed.
+    pub fn all_passed(&self) -> bool {
+        self.passed == self.runs
+    }
+
+    /// The page, as `docs/conformance/kernel-matrix.md`.
+    pub fn markdown(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("writing to a string does not fail");
         text
@@ -110,7 +117,7 @@ impl Report {
         for row in self.rows.iter().filter(|row| !row.passed()) {
             writeln!(out, "- `{}`: {}", row.name, row.findings.join("; "))?;
         }
-        if self.passed == self.runs {
+        if self.all_passed() {
             writeln!(out, "none.")?;
         }
         Ok(())
@@ -153,37 +160,10 @@ impl Report {
     }
 }
 
-/// The date (Gregorian, UTC) `days` after 1 January 1970.
-fn date(days: u64) -> String {
-    // Years of 365.2425 days that begin in March put the leap day at their end.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use holdover_testbed::matrix;
-
-    #[test]
-    fn dates_are_the_calendars() {
-        for (days, expected) in [
-            (0, "1970-01-01"),
-            (59, "1970-03-01"),
-            (11_016, "2000-02-29"),
-            (11_017, "2000-03-01"),
-            (19_723, "2024-01-01"),
-        ] {
-            assert_eq!(date(days), expected);
-        }
-    }
 
     #[test]
     fn the_report_counts_and_names_failures() {
@@ -192,7 +172,9 @@ mod tests {
             combinations.iter().map(|c| Row::new(c, Some(Duration::from_millis(250)), Vec::new())).collect();
         let name = rows[3].name.clone();
         rows[3].findings.push("something is wrong".to_owned());
-        let report = Report::new(false, rows);
+        let about = About { command: "holdover kernel-matrix".to_owned(), date: "2026-01-01".to_owned() };
+        let report = Report::new(false, rows, about);
+        assert!(!report.all_passed());
         assert_eq!((report.runs, report.passed), (combinations.len(), combinations.len() - 1));
         let text = report.markdown();
         assert!(text.contains(&format!("- `{name}`: something is wrong")), "{text}");
