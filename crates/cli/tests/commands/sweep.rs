@@ -56,7 +56,7 @@ fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let ended = Ended::new(begun, child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.json()["error"].as_str().unwrap().contains("--out others goes on"), "{ended:?}");
+    assert!(ended.json()["error"].as_str().unwrap().contains("--out others continues"), "{ended:?}");
 
     // Another experiment is not mixed into it.
     let error = place.run("sweep short.toml --out parts --seed 99").refused();
