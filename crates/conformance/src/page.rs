@@ -42,6 +42,11 @@ pub(super) fn compared<C>(cells: &[&C], text: impl Fn(&C) -> String) -> String {
     cells.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ")
 }
 
+/// What each cell shows of so many runs.
+pub(super) fn medians(runs: usize) -> String {
+    if runs == 1 { "one run".to_owned() } else { format!("the median of {runs} runs") }
+}
+
 /// A time in milliseconds.
 pub(super) fn in_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3

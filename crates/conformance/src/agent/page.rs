@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::cells::{Cell, SHARE, TOLERANCE};
 use super::place::{soon, what_is_sent};
 use crate::grid::{GridReport, Head};
-use crate::page::{failures, millis_or_never, number, page, seconds_or_never, section};
+use crate::page::{failures, medians, millis_or_never, number, page, seconds_or_never, section};
 use crate::results::Results;
 
 /// Everything that is reported.
@@ -29,11 +29,11 @@ impl Report {
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.results.repetitions();
+        let runs = medians(self.results.repetitions());
         format!(
             "Between two unmodified kernels, {}, with a queue of {} packets. The link is cut {} after the beginning; what is \
              on the way or queued then is lost. The agent is {}, on the host that downloads or uploads, and nowhere else. Each \
-             cell is the median of {runs} runs.\n\n\
+             cell is {runs}.\n\n\
              - **plain**: without the agent. **agent**: it learns of the cut when it is there. **warned**: it knows {} before.\n\
              - **new data**: from the link's return to the first data at the receiver's interface that it did not have. To be \
              reached: {}, which is a round trip and a full queue.\n\

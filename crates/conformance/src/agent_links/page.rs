@@ -11,7 +11,9 @@ use super::cells::{Cell, NOISE, SLOWER};
 use super::kinds::{KINDS, Kind};
 use super::world::TRANSFER_TIME;
 use crate::grid::{GridReport, Head};
-use crate::page::{compared, failures, marked, millis_or_never, misses, number, page, seconds_or_never, section};
+use crate::page::{
+    compared, failures, marked, medians, millis_or_never, misses, number, page, seconds_or_never, section,
+};
 use crate::results::Results;
 use crate::routed::near_delay;
 
@@ -39,13 +41,13 @@ impl Report {
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.results.repetitions();
+        let runs = medians(self.results.repetitions());
         let path = self.head.path;
         format!(
             "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
              phone and router carries {} with {} of delay and queues {} packets in each direction; the round trip to the \
              server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
-             default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 4,096 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
+             default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 4,096 connections; it hears of the link from the phone's kernel alone. Each cell is {runs}.\n\n\
              - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage. Where there are many \
              connections, each sends messages of 1 kB, one 3 s after the answer to the last.\n\
              - **plain → agent → warned**: without the agent; with it; with it and `holdover agent signal fading` {} before the \

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cells::{Cell, SHARE};
 use super::place::{Link, Mode, bound};
 use crate::grid::{GridReport, Head};
-use crate::page::{compared, failures, marked, misses, number, page, section};
+use crate::page::{compared, failures, marked, medians, misses, number, page, section};
 use crate::results::Results;
 use crate::routed::near_delay;
 
@@ -36,14 +36,14 @@ impl Report {
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.results.repetitions();
+        let runs = medians(self.results.repetitions());
         let path = self.head.path;
         format!(
             "A mobile host, its router and a server, each with a Linux kernel of its own, and nothing of Holdover on the hosts. The link \
              between mobile host and router is Ethernet of {} with {} of delay and queues {} packets in each direction; the \
              round trip to the server is {}. A transfer moves {:.0} MB; the mobile host is away from {} after the beginning on, and \
              what is queued or on the way then is lost. On the router the gateway's daemon has its default configuration, but for \
-             `mode`, `networks`, pinned programs and metrics. Each cell is the median of {runs} runs.\n\n\
+             `mode`, `networks`, pinned programs and metrics. Each cell is {runs}.\n\n\
              - **silent**: no interface shows that the mobile host is away. **carrier**: the router and the mobile host lose carrier.\n\
              - **plain → buffer → m-tcp → split**: without the gateway; in its default mode; in the mode that does as the paper on M-TCP, \
              which treats downloads only; and with connections that end at the gateway. The last two are for comparison.\n\

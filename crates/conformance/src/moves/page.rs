@@ -10,7 +10,9 @@ use super::means::KEEP_ALIVE_S;
 use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
 use super::run::{MOVES_AFTER, TRANSFER_TIME};
 use crate::grid::{GridReport, Head};
-use crate::page::{failures, in_millis, marked, millis_or_never, misses, number, page, seconds_or_never, section};
+use crate::page::{
+    failures, in_millis, marked, medians, millis_or_never, misses, number, page, seconds_or_never, section,
+};
 use crate::results::Results;
 
 /// Everything that is reported.
@@ -33,12 +35,12 @@ impl Report {
     }
 
     fn how_it_is_measured(&self) -> String {
-        let runs = self.results.repetitions();
+        let runs = medians(self.results.repetitions());
         let path = self.head.path;
         format!(
             "A mobile host and a server, each a Linux kernel in a network namespace, and a router between them. Each of the mobile host's two links \
              carries {} and queues {} packets in each direction; the round trip is {}. The host moves {} after the connection was opened. Each cell \
-             is the median of {runs} runs; each byte that arrived was compared with the one sent.\n\n\
+             is {runs}; each byte that arrived was compared with the one sent.\n\n\
              - **download**, **upload**: {:.1} MB. **key**: a held key, {KEYS} times {KEY} bytes, every {}, and its echoes.\n\
              - **plain TCP**: its connection is bound to the address that is gone. **hip**, **hip --no-wake**: `holdover hip` at both ends, with \
              and without the retransmission trigger. **wireguard-go**: {} at both ends; the mobile host knows the server's address and \
