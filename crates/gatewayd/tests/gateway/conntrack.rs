@@ -49,14 +49,14 @@ pub(crate) fn has_refused_nothing(namespace: &Namespace) {
 pub(crate) fn over_absences(world: &World, gateway: &Gateway, transfers: [Transfer; 2], length: Duration) {
     let mobile = world.mobile_address(0);
     for cut in [Cut::Silent, Cut::Carrier] {
-        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
         world.set_cut(cut, true).unwrap();
         gateway.says(mobile, "away");
         sleep(length);
         let took = transfers[0].resumes(|| world.set_cut(cut, false).unwrap()).unwrap();
         eprintln!("{cut:?} cut of {length:?}: data of the first transfer {took:?} after the return");
         gateway.says(mobile, "present");
-        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     }
     transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
 }

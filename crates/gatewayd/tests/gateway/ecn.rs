@@ -101,7 +101,7 @@ fn echoes(mode: &str, is_upload: bool) {
     let echoed = |sender: &Namespace| counted(sender, "TcpExtTCPDeliveredCE");
     let gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
     let transfer = Transfer::start(&world, 0, is_upload).unwrap();
-    transfer.goes_on(4_000_000).unwrap();
+    transfer.await_more(4_000_000).unwrap();
     let (present, before) = (gateway.status(), echoed(sender));
     assert!(present.path.lowered + present.path.withheld > 20, "{present:?}");
     assert!(before > 0 && counted(receiver, "IpExtInCEPkts") > 0, "{before} echoes");
@@ -113,7 +113,7 @@ fn echoes(mode: &str, is_upload: bool) {
     gateway.says(address, "away");
     sleep(Duration::from_millis(1500));
     let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
-    transfer.goes_on(4_000_000).unwrap();
+    transfer.await_more(4_000_000).unwrap();
     let (after, marked) = (echoed(sender), nft::packets(sender, "marked"));
     eprintln!(
         "{mode}, upload: {is_upload}: data {took:?} after the return; {marked} packets marked, {after} segments echoed"

@@ -91,12 +91,12 @@ fn data_in_syns_pass() {
             transfer((near, accept(&listener)), is_upload)
         });
         assert_eq!(counted(world.fixed(), "TcpExtTCPFastOpenPassive"), 2, "{mode}");
-        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
         world.set_cut(Cut::Silent, true).unwrap();
         gateway.says(world.mobile_address(0), "away");
         sleep(Duration::from_millis(1500));
         world.set_cut(Cut::Silent, false).unwrap();
-        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
         transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
     }
 }
@@ -123,7 +123,7 @@ fn leaves_after_its_syn(cut: Cut) {
     let back_at = Instant::now();
     world.set_cut(cut, false).unwrap();
     for transfer in &transfers {
-        transfer.goes_on(8_000).unwrap();
+        transfer.await_more(8_000).unwrap();
     }
     eprintln!("{cut:?} cut after the SYNs: all {CONNECTIONS} have data {:?} after the return", back_at.elapsed());
     assert_eq!(counted(world.fixed(), "TcpExtTCPFastOpenPassive"), CONNECTIONS as i64);

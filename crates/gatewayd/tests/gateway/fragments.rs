@@ -109,14 +109,14 @@ fn transfers(_: &Namespace) {
         let gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
         let transfer = Transfer::start(&world, 0, false).unwrap();
         for cut in [Cut::Silent, Cut::Carrier] {
-            transfer.goes_on(1_000_000).unwrap();
+            transfer.await_more(1_000_000).unwrap();
             world.set_cut(cut, true).unwrap();
             gateway.says(world.mobile_address(0), "away");
             sleep(Duration::from_millis(1500));
             let took = transfer.resumes(|| world.set_cut(cut, false).unwrap()).unwrap();
             eprintln!("{mode}, {cut:?} cut: data in fragments {took:?} after the return");
             gateway.says(world.mobile_address(0), "present");
-            transfer.goes_on(1_000_000).unwrap();
+            transfer.await_more(1_000_000).unwrap();
         }
         transfer.ends_exact().unwrap();
         let status = gateway.status();

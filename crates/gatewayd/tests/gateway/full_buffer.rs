@@ -43,7 +43,7 @@ fn transfers(mode: &str) {
     let mobiles = [0, 1].map(|number| world.mobile_address(number));
     let transfers = [(0, false), (1, false), (0, true)]
         .map(|(mobile, is_upload)| Transfer::start(&world, mobile, is_upload).unwrap());
-    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     world.set_cut(Cut::Carrier, true).unwrap();
     mobiles.into_iter().for_each(|mobile| _ = gateway.says(mobile, "away"));
     [0, 1].into_iter().for_each(|mobile| flood(&world, mobile));
@@ -64,7 +64,7 @@ fn transfers(mode: &str) {
     world.set_cut(Cut::Carrier, false).unwrap();
     mobiles.into_iter().for_each(|mobile| _ = gateway.says(mobile, "present"));
     let back_at = Instant::now();
-    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     eprintln!("{mode}: all go on within {:?}; {full:?}", back_at.elapsed());
     transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
     wait_for("empty buffers", || (gateway.status().waiting == 0).then_some(()));

@@ -77,14 +77,14 @@ fn transfers(mode: &str, around: Around) {
         senders.push(sender.try_clone().unwrap());
         transfers.push(transfer((near, far), is_upload));
     }
-    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_millis(1500));
     world.set_cut(Cut::Carrier, false).unwrap();
     gateway.says(mobile, "present");
     let back_at = Instant::now();
-    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
     eprintln!("{mode}, {around:?}: both go on within {:?}", back_at.elapsed());
     let status = gateway.status();
     assert!(status.path.tcp > 200, "{mode}, {around:?}: {status:?}");
@@ -110,12 +110,12 @@ fn a_direction_leaves(mode: &str) {
         let gateway = start(&world, mode);
         let transfers = [false, true]
             .map(|is_upload| transfer(connect(world.mobile(0), world.fixed(), world.fixed_address()), is_upload));
-        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
         let held = gateway.status().path;
         assert!(held.lowered + held.withheld > 0, "{mode}: {held:?}");
         lead(&world, around);
         let left_at = Instant::now();
-        transfers.iter().for_each(|transfer| transfer.goes_on(2_000_000).unwrap());
+        transfers.iter().for_each(|transfer| transfer.await_more(2_000_000).unwrap());
         eprintln!("{mode}, {around:?} from now on: 2 MB more both ways within {:?}", left_at.elapsed());
         transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
     }
@@ -132,7 +132,7 @@ fn what_was_withheld_is_shown() {
     let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\n");
     let mobile = world.mobile_address(0);
     let transfer = transfer(connect(world.mobile(0), world.fixed(), world.fixed_address()), true);
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     gateway.report(mobile, MobileState::Away).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_secs(1));
@@ -143,6 +143,6 @@ fn what_was_withheld_is_shown() {
     let made = gateway.status().woken.packets - away.woken.packets;
     eprintln!("upload: data {took:?} after the return, {made} ACKs shown");
     assert!(made > 0, "{:?}", gateway.status());
-    transfer.goes_on(1_000_000).unwrap();
+    transfer.await_more(1_000_000).unwrap();
     transfer.ends_exact().unwrap();
 }

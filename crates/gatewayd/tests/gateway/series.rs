@@ -69,7 +69,7 @@ fn over_absences(front: &str, back: &str) {
     let one = |is_upload, cuts: &[(Cut, u64)]| {
         let transfer = transfer(connect(world.mobile(0), server, SERVER), is_upload);
         for &(cut, millis) in cuts {
-            transfer.goes_on(1_000_000).unwrap();
+            transfer.await_more(1_000_000).unwrap();
             world.set_cut(cut, true).unwrap();
             second.says(mobile, "away");
             sleep(Duration::from_millis(millis));
@@ -77,7 +77,7 @@ fn over_absences(front: &str, back: &str) {
             eprintln!(
                 "{front}, {back}, upload: {is_upload}, {cut:?} cut of {millis} ms: data {took:?} after the return"
             );
-            transfer.goes_on(1_000_000).unwrap();
+            transfer.await_more(1_000_000).unwrap();
         }
         transfer.ends_exact().unwrap();
     };
