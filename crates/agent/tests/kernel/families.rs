@@ -10,8 +10,8 @@ use holdover_agent::status::ActionLine;
 use holdover_testbed::{Namespace, sysctl};
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan, Stream, resumes};
 use crate::iproute::{can_ip, ip};
+use crate::lan::{Agent, INTERFACE, Lan, Stream, resumes};
 
 pub(crate) const TESTS: &[Test] = &[
     ("ipv4_goes_and_comes_back_while_ipv6_flows", ipv4_goes_and_comes_back_while_ipv6_flows),

@@ -14,6 +14,7 @@ mod engine;
 mod families;
 mod gateway;
 mod iproute;
+mod lan;
 mod link_watch;
 mod logind;
 mod modem;

@@ -8,8 +8,8 @@ use holdover_agent::link_watch::{LinkState, Source};
 use holdover_testbed::{Namespace, wireguard};
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan, Stream, resumes};
 use crate::iproute::ip;
+use crate::lan::{Agent, INTERFACE, Lan, NO_BUS, Stream, resumes};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_vxlan_tunnel_follows_the_link_that_carries_it", a_vxlan_tunnel_follows_the_link_that_carries_it),
@@ -62,7 +62,7 @@ fn follows_the_link_below(near: &Namespace, lan: &Lan) {
     configure(7);
     lan.gateway.enter(|| configure(1)).unwrap();
     // The link below is not managed.
-    let agent = Agent::start_with(near, "stacked", "unix:path=/nowhere", &[TUNNEL], "");
+    let agent = Agent::start_with(near, "stacked", NO_BUS, &[TUNNEL], "");
     let server: IpAddr = [10, 9, 0, 1].into();
     let download = Stream::start_to(&lan.gateway, server, false);
     download.goes_on(1_000_000);
