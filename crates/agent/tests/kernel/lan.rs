@@ -19,6 +19,8 @@ use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, harness, sysctl};
 
+use crate::iproute::ip;
+
 /// This host's interface.
 pub(crate) const INTERFACE: &str = "up0";
 
@@ -32,6 +34,18 @@ pub(crate) struct Lan {
 impl Lan {
     pub(crate) fn new(near: &Namespace, prefix: &str, prefix_len: u8) -> Self {
         Self::routed(near, prefix, prefix_len, format!("{prefix}1").parse().unwrap())
+    }
+
+    /// With addresses, and routes, of both IP versions.
+    pub(crate) fn dual(near: &Namespace) -> Self {
+        let lan = Self::new(near, "192.0.2.", 24);
+        let enable = |namespace: &Namespace| sysctl::set(namespace, "net.ipv6.conf.all.disable_ipv6", "0").unwrap();
+        enable(near);
+        lan.gateway.enter(|| enable(&lan.gateway)).unwrap();
+        lan.gateway.enter(|| ip("address add 2001:db8::1/64 dev gw0 nodad")).unwrap();
+        ip(&format!("address add 2001:db8::7/64 dev {INTERFACE} nodad"));
+        ip(&format!("-6 route add default via 2001:db8::1 dev {INTERFACE}"));
+        lan
     }
 
     /// With a gateway that is a router: this host's route leads to its link-local address, as with router advertisements (RFC 4861 section

@@ -12,6 +12,7 @@ mod containers;
 mod dry_run;
 mod engine;
 mod families;
+mod flapping;
 mod gateway;
 mod iproute;
 mod lan;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ("containers", containers::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
+        ("flapping", flapping::TESTS),
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
