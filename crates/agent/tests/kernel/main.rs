@@ -16,6 +16,7 @@ mod flapping;
 mod gateway;
 mod iproute;
 mod lan;
+mod late;
 mod link_watch;
 mod logind;
 mod modem;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ("families", families::TESTS),
         ("flapping", flapping::TESTS),
         ("gateway", gateway::TESTS),
+        ("late", late::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
         ("modem", modem::TESTS),
