@@ -19,7 +19,9 @@ pub enum EngineError {
         source: io::Error,
     },
     /// Its frame format is unknown.
-    #[error("interface {interface} has the unsupported type {kind} (ARPHRD_*); supported are Ethernet, PPP and raw IP")]
+    #[error(
+        "interface {interface} has the unsupported type {kind} (ARPHRD_*); supported are Ethernet, PPP, raw IP, and IP tunnels"
+    )]
     Kind {
         /// The interface.
         interface: Box<str>,

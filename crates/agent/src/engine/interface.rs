@@ -4,6 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use holdover_flow::FRAME_LEN;
+use holdover_host::Requests;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage};
 
 use super::EngineError;
 
@@ -45,6 +48,8 @@ impl Interface {
         let frame_len = match kind {
             libc::ARPHRD_ETHER => FRAME_LEN as u32,
             libc::ARPHRD_NONE | libc::ARPHRD_PPP | ARPHRD_RAWIP => 0,
+            libc::ARPHRD_SIT | libc::ARPHRD_IPGRE | ARPHRD_IP6GRE => 0,
+            libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 if is_ip_tunnel(index as u32).map_err(failed)? => 0,
             kind => return Err(EngineError::Kind { interface: name.into(), kind }),
         };
         Ok(Self { name: name.into(), index: index as u32, frame_len })
@@ -53,6 +58,29 @@ impl Interface {
 
 /// `linux/if_arp.h`: modems without Ethernet frames (`qmi_wwan` and others).
 const ARPHRD_RAWIP: u16 = 519;
+
+/// The same: GRE over IPv6. Packets of SIT, GRE, IPIP and IPv6 tunnels are at both hooks without the outer headers since Linux 5.14.
+const ARPHRD_IP6GRE: u16 = 823;
+
+/// Whether an interface of the types of IP tunnels is one, and not VTI, whose incoming packets follow the lower interface's frame header.
+fn is_ip_tunnel(index: u32) -> io::Result<bool> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    let answers = Requests::open()?.request(RouteNetlinkMessage::GetLink(message), 0)?;
+    let links = answers.into_iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewLink(link) => Some(link),
+        _ => None,
+    });
+    let is_kind = |info: &LinkInfo| match info {
+        LinkInfo::Kind(kind) => ["ipip", "ip6tnl"].contains(&kind.to_string().as_str()),
+        _ => false,
+    };
+    let is_one = |attribute: &LinkAttribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => infos.iter().any(is_kind),
+        _ => false,
+    };
+    Ok(links.flat_map(|link| link.attributes).any(|attribute| is_one(&attribute)))
+}
 
 /// A `struct ifreq` for this interface; `None` if the name is not valid.
 fn request(name: &str) -> Option<libc::ifreq> {

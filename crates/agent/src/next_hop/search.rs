@@ -30,11 +30,11 @@ pub(crate) struct Search {
 const KERNEL_EVERY: Duration = Duration::from_secs(1);
 
 /// Duration and interval of requests since link-up: a switch port may listen and learn for 15 s each (IEEE 802.1D,
-/// `Forward Delay`), and a delay of 20 ms in waking is acceptable.
+/// `Forward Delay`), and a delay of 25 ms in waking is acceptable, as with a silent next hop.
 const EVERY: [(Duration, Duration); 4] = [
     (Duration::from_millis(200), Duration::from_millis(10)),
     (Duration::from_secs(5), Duration::from_millis(20)),
-    (Duration::from_secs(35), Duration::from_millis(50)),
+    (Duration::from_secs(35), Duration::from_millis(25)),
     (Duration::from_secs(60), Duration::from_millis(250)),
 ];
 
@@ -153,7 +153,7 @@ mod tests {
         }
         assert_eq!(times[..4], [0, 10, 20, 30]);
         assert!(
-            times.windows(2).filter(|pair| pair[0] >= 6_000 && pair[0] < 35_000).all(|pair| pair[1] - pair[0] == 50)
+            times.windows(2).filter(|pair| pair[0] >= 6_000 && pair[0] < 35_000).all(|pair| pair[1] - pair[0] == 25)
         );
         assert!(times.last().is_some_and(|&last| (59_000..60_000).contains(&last)));
         assert!((59..=61).contains(&kernel), "{kernel}");

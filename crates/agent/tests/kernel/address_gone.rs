@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use holdover_testbed::Namespace;
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan};
 use crate::iproute::ip;
+use crate::lan::{Agent, INTERFACE, Lan, NO_BUS};
 
 pub(crate) const TESTS: &[Test] = &[
     ("connections_on_a_lost_address_end_if_it_is_wanted", connections_on_a_lost_address_end_if_it_is_wanted),
@@ -43,7 +43,7 @@ fn change_address(from: &str, to: &str) {
 }
 
 fn start(near: &Namespace, more: &str) -> Agent {
-    Agent::start_with(near, "address_gone", "unix:path=/nowhere", &[INTERFACE], more)
+    Agent::start_with(near, "address_gone", NO_BUS, &[INTERFACE], more)
 }
 
 // Claim: With `address_gone = "end"` a program whose address is gone for longer than `address_grace` gets ECONNABORTED, and not

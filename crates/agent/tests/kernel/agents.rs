@@ -14,7 +14,7 @@ use holdover_mobility::LinkEvent;
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan, Stream};
+use crate::lan::{Agent, INTERFACE, Lan, NO_BUS, Stream};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_interface_is_one_agents", an_interface_is_one_agents),
@@ -22,8 +22,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("of_a_downloads_timer_nothing_is_claimed", of_a_downloads_timer_nothing_is_claimed),
     ("little_is_sent_into_a_link_without_carrier", little_is_sent_into_a_link_without_carrier),
 ];
-
-const NO_BUS: &str = "unix:path=/nowhere";
 
 /// The check for the other agent's end happens once a second.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);

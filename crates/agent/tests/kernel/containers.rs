@@ -17,8 +17,8 @@ use holdover_testbed::harness::skip;
 use holdover_testbed::{Namespace, Netlink, sysctl};
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan};
 use crate::iproute::ip;
+use crate::lan::{Agent, INTERFACE, Lan, NO_BUS};
 use crate::other_process::{ARGUMENT, ROLE};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -191,7 +191,7 @@ fn agent_says(mut ask: impl FnMut() -> Option<()>) -> bool {
 }
 
 fn agent(near: &Namespace, config: &str) -> Agent {
-    Agent::start_with(near, "containers", "unix:path=/nowhere", &[INTERFACE], config)
+    Agent::start_with(near, "containers", NO_BUS, &[INTERFACE], config)
 }
 
 /// Connects the host to a network with a server, and the container to the host, which translates its address.

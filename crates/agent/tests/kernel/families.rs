@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use holdover_agent::control::{Client, Request, Response};
 use holdover_agent::link_watch::{Family, LinkState};
 use holdover_agent::status::ActionLine;
-use holdover_testbed::{Namespace, sysctl};
+use holdover_testbed::Namespace;
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan, Stream, resumes};
 use crate::iproute::{can_ip, ip};
+use crate::lan::{Agent, INTERFACE, Lan, Stream, resumes};
 
 pub(crate) const TESTS: &[Test] = &[
     ("ipv4_goes_and_comes_back_while_ipv6_flows", ipv4_goes_and_comes_back_while_ipv6_flows),
@@ -40,14 +40,7 @@ fn ipv6_goes_and_comes_back_while_ipv4_flows(near: &Namespace) {
 }
 
 fn one_goes(near: &Namespace, family: Family) {
-    let lan = Lan::new(near, "192.0.2.", 24);
-    let enable = |namespace: &Namespace| sysctl::set(namespace, "net.ipv6.conf.all.disable_ipv6", "0").unwrap();
-    enable(near);
-    lan.gateway.enter(|| enable(&lan.gateway)).unwrap();
-    lan.gateway.enter(|| ip("address add 2001:db8::1/64 dev gw0 nodad")).unwrap();
-    ip(&format!("address add 2001:db8::7/64 dev {INTERFACE} nodad"));
-    ip(&format!("-6 route add default via 2001:db8::1 dev {INTERFACE}"));
-
+    let lan = Lan::dual(near);
     let agent = Agent::start(near);
     let server = |(_, gateway, _): (&str, &str, &str)| gateway.parse::<IpAddr>().unwrap();
     let (cut, other) = (ADDRESSES[family.index()], ADDRESSES[family.other().index()]);

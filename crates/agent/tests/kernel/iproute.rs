@@ -15,3 +15,11 @@ pub(crate) fn can_ip(words: &str) -> bool {
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
     output.status.success()
 }
+
+/// The output of `ip` with these arguments.
+#[track_caller]
+pub(crate) fn ip_says(words: &str) -> String {
+    let output = Command::new("ip").args(words.split(' ')).output().expect("ip (iproute2) is there");
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}

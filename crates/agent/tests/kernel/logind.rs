@@ -16,7 +16,7 @@ use zbus::{Connection, MessageStream};
 
 use crate::Test;
 use crate::bus::{Bus, LIMIT};
-use crate::gateway::{Agent, Lan};
+use crate::lan::{Agent, Lan};
 
 pub(crate) const TESTS: &[Test] = &[
     ("sleep_waits_until_connections_are_prepared", sleep_waits_until_connections_are_prepared),

@@ -6,14 +6,18 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod address_gone;
+mod advertised;
 mod agents;
 mod bus;
 mod containers;
 mod dry_run;
 mod engine;
 mod families;
+mod flapping;
 mod gateway;
 mod iproute;
+mod lan;
+mod late;
 mod link_watch;
 mod logind;
 mod modem;
@@ -37,11 +41,14 @@ fn main() -> ExitCode {
     let harness = Harness::start(TESTS_AT_A_TIME).needs(user_timeouts::can_load);
     let groups = [
         ("address_gone", address_gone::TESTS),
+        ("advertised", advertised::TESTS),
         ("agents", agents::TESTS),
         ("containers", containers::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
+        ("flapping", flapping::TESTS),
         ("gateway", gateway::TESTS),
+        ("late", late::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
         ("modem", modem::TESTS),

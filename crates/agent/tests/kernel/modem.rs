@@ -13,7 +13,7 @@ use zbus::{Connection, MessageStream, ObjectPath, Variant};
 
 use crate::Test;
 use crate::bus::{Bus, LIMIT};
-use crate::gateway::{Agent, INTERFACE, Lan};
+use crate::lan::{Agent, INTERFACE, Lan};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_modem_that_loses_its_network_is_an_outage", a_modem_that_loses_its_network_is_an_outage),

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdin};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use holdover_agent::engine::AttachMode;
@@ -10,9 +11,8 @@ use holdover_agent::user_timeout::{UserTimeoutOptions, UserTimeouts};
 use crate::engine::process::{Tally, play};
 use crate::user_timeouts::{now, policy};
 
-/// The copy's role: `client ADDRESS`, `agent RULES`, `containers CASE`, `contained CGROUP`, or `engine SEED`, without a seed for
-/// commands; `filters` is such
-/// an engine, attached as on kernels without tcx.
+/// The copy's role: `client ADDRESS`, `agent RULES`, `containers CASE`, `contained CGROUP`, `daemon DIRECTORY`, or `engine SEED`, without a
+/// seed for commands; `filters` is such an engine, attached as on kernels without tcx.
 pub(crate) const ROLE: &str = "HOLDOVER_AGENT_TEST_ROLE";
 pub(crate) const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
 
@@ -33,6 +33,7 @@ pub(crate) fn role() -> Option<ExitCode> {
         "engine" => play(argument.parse().ok(), AttachMode::Best),
         "containers" => crate::containers::play(&argument),
         "contained" => crate::containers::contained(&argument),
+        "daemon" => crate::flapping::play(Path::new(&argument)),
         "filters" => play(None, AttachMode::Clsact),
         _ => return None,
     }
@@ -76,6 +77,11 @@ impl OtherProcess {
     /// An engine on the wire, attached as on kernels without tcx, for commands.
     pub(crate) fn engine_as_filters() -> Self {
         Self::start("filters", "", "attached")
+    }
+
+    /// The whole daemon on the interface of a [`crate::lan::Lan`], with its files in a directory.
+    pub(crate) fn daemon(directory: &Path) -> Self {
+        Self::start("daemon", directory.to_str().unwrap(), "attached")
     }
 
     fn start(role: &str, argument: &str, first_line: &str) -> Self {
@@ -127,6 +133,12 @@ impl OtherProcess {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends a daemon with SIGTERM, and waits for its end.
+    pub(crate) fn end(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
     }
 
     fn line(&mut self) -> String {

@@ -10,7 +10,7 @@ use holdover_testbed::{Namespace, PacketListener};
 use holdover_wire::{Checksums, Packet};
 
 use crate::Test;
-use crate::gateway::{Agent, Beyond, INTERFACE, Lan};
+use crate::lan::{Agent, Beyond, INTERFACE, Lan};
 
 pub(crate) const TESTS: &[Test] = &[("a_probe_of_the_peer_is_the_waiting_key", a_probe_of_the_peer_is_the_waiting_key)];
 

@@ -1,82 +1,288 @@
-//! Tunnels follow the link below: it loses its carrier, which the tunnel's interface does not show.
+//! Links made of links follow the one below: it loses its carrier, which a tunnel's interface does not show.
 
-use std::net::IpAddr;
-use std::thread::sleep;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use holdover_agent::link_watch::{LinkState, Source};
-use holdover_testbed::{Namespace, wireguard};
+use holdover_testbed::{Namespace, Netlink, Tun, TunConfig, wireguard};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Test;
-use crate::gateway::{Agent, INTERFACE, Lan, Stream, resumes};
-use crate::iproute::ip;
+use crate::iproute::{can_ip, ip};
+use crate::lan::{Agent, INTERFACE, Lan, NO_BUS, Stream, all_resume};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_vxlan_tunnel_follows_the_link_that_carries_it", a_vxlan_tunnel_follows_the_link_that_carries_it),
+    ("an_ipip_tunnel_follows_the_link_that_carries_it", an_ipip_tunnel_follows_the_link_that_carries_it),
+    ("a_gre_tunnel_follows_the_link_that_carries_it", a_gre_tunnel_follows_the_link_that_carries_it),
     ("wireguard_follows_the_link_that_carries_it", wireguard_follows_the_link_that_carries_it),
+    ("wireguard_follows_an_endpoint_that_changes", wireguard_follows_an_endpoint_that_changes),
+    ("a_programs_tunnel_follows_the_default_route", a_programs_tunnel_follows_the_default_route),
+    ("transfers_over_a_macvlan_resume", transfers_over_a_macvlan_resume),
+    ("transfers_over_a_vlan_resume", transfers_over_a_vlan_resume),
+    ("transfers_over_a_bridge_resume", transfers_over_a_bridge_resume),
+    ("transfers_over_a_bond_resume", transfers_over_a_bond_resume),
 ];
 
-const TUNNEL: &str = "tunnel0";
+/// The link under test, at this host and, if it is a tunnel, at the gateway.
+const LINK: &str = "stack0";
+const NEAR: &str = "10.9.0.7/24";
+const FAR: &str = "10.9.0.1/24";
+const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 
-/// A server's retransmission timer that has expired 3 s after the cut expires again 3 s later.
+/// A retransmission timer that has expired 3 s after the cut expires again 3 s later. The kernel, which asked for the next hop at that time,
+/// asks again 0.7 s after the cut's end.
 const CUT: Duration = Duration::from_millis(3300);
 
-/// Without the agent data come some 3 s after the carrier.
+/// Without the agent a download goes on some 3 s after the carrier, and an upload after 0.7 s.
 const RESUMES_WITHIN: Duration = Duration::from_millis(500);
 
-// Claim: A tunnel (VXLAN; WireGuard where the kernel has it) whose carrying link loses its carrier for 3.3 s, and is not looked
-// after: down by `lower`, and the download in it resumes within 500 ms of the carrier.
-// Tests: `stacked::wireguard_follows_the_link_that_carries_it`
+/// Less than a cut, and longer than notices take on a slow machine.
+const NOTICED_WITHIN: Duration = Duration::from_secs(2);
+
+// Claim: A tunnel (VXLAN; IPIP, GRE and WireGuard where the kernel has them; a program's over a TUN device) whose carrying link loses its
+// carrier for 3.3 s, and is not looked after: down by `lower`, and an upload and a download in it resume within 500 ms of the carrier.
+// Tests: `stacked::an_ipip_tunnel_follows_the_link_that_carries_it`, `stacked::a_gre_tunnel_follows_the_link_that_carries_it`,
+// `stacked::wireguard_follows_the_link_that_carries_it`, `stacked::a_programs_tunnel_follows_the_default_route`
 fn a_vxlan_tunnel_follows_the_link_that_carries_it(near: &Namespace) {
+    of_iproute(near, |_local, remote| format!("vxlan id 3 remote {remote} dstport 4789"));
+}
+
+fn an_ipip_tunnel_follows_the_link_that_carries_it(near: &Namespace) {
+    of_iproute(near, |local, remote| format!("ipip local {local} remote {remote}"));
+}
+
+fn a_gre_tunnel_follows_the_link_that_carries_it(near: &Namespace) {
+    of_iproute(near, |local, remote| format!("gre local {local} remote {remote}"));
+}
+
+/// `kind`: the kind of the tunnel and its parameters between two addresses.
+fn of_iproute(near: &Namespace, kind: fn(&str, &str) -> String) {
     let lan = Lan::new(near, "192.0.2.", 24);
-    let add = |remote: &str| ip(&format!("link add {TUNNEL} type vxlan id 3 remote {remote} dstport 4789"));
-    add("192.0.2.1");
-    lan.gateway.enter(|| add("192.0.2.7")).unwrap();
+    let [near_address, far_address] = ["192.0.2.7", "192.0.2.1"];
+    let add = |local, remote| can_ip(&format!("link add {LINK} type {}", kind(local, remote)));
+    if !has(kind("", "").split(' ').next().unwrap_or_default(), add(near_address, far_address)) {
+        return;
+    }
+    assert!(lan.gateway.enter(|| add(far_address, near_address)).unwrap());
+    configure_both(&lan);
     follows_the_link_below(near, &lan);
 }
 
 fn wireguard_follows_the_link_that_carries_it(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
-    if wireguard::add(TUNNEL).is_err() {
-        let is_required = std::env::var_os("HOLDOVER_REQUIRE_WIREGUARD").is_some_and(|value| value == "1");
-        assert!(!is_required, "this kernel has no WireGuard");
-        eprintln!("skipped: this kernel has no WireGuard (HOLDOVER_REQUIRE_WIREGUARD=1 makes this a failure)");
+    if join_by_wireguard(&lan).is_some() {
+        follows_the_link_below(near, &lan);
+    }
+}
+
+/// The kernel does not report the new endpoint: the agent asks for it when the next link changes, here when that is the one below.
+// Claim: WireGuard whose endpoint was moved to an address behind another link (where the kernel has it): when that link loses its
+// carrier the tunnel is down by `lower`, and an upload and a download resume within 500 ms of the carrier.
+fn wireguard_follows_an_endpoint_that_changes(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let Some(far_public) = join_by_wireguard(&lan) else { return };
+    Netlink::open(near).unwrap().add_veth("up1", "gw1", &lan.gateway).unwrap();
+    let configure = |interface: &str, address: &str| {
+        ip(&format!("address add {address}/24 dev {interface}"));
+        ip(&format!("link set {interface} up"));
+    };
+    configure("up1", "198.51.100.7");
+    lan.gateway.enter(|| configure("gw1", "198.51.100.1")).unwrap();
+    let agent = Agent::start_with(near, "stacked", NO_BUS, &[LINK], "");
+    let streams = streams(&lan);
+    let other = SocketAddr::from(([198, 51, 100, 1], 51820));
+    wireguard::add_peer(LINK, far_public, Some(other), ([0; 4].into(), 0)).unwrap();
+    streams.iter().for_each(|stream| stream.await_more(1_000_000));
+    let plug = |is_plugged: bool| {
+        let state = if is_plugged { "up" } else { "down" };
+        lan.gateway.enter(|| ip(&format!("link set gw1 {state}"))).unwrap();
+    };
+    resume_after_cuts(&agent, &streams, plug);
+}
+
+/// A tunnel of a program as OpenVPN: the packets of a TUN device at either end are sent to the other one in datagrams.
+fn a_programs_tunnel_follows_the_default_route(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let address = |last: u8| SocketAddr::from(([192, 0, 2, last], 1194));
+    let end = |namespace: &Namespace, (own, other): (u8, u8)| {
+        let config = TunConfig::new(LINK, 1400).address(Ipv4Addr::new(10, 9, 0, own), 24);
+        let socket = UdpSocket::bind(address(own)).unwrap();
+        socket.connect(address(other)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        (Tun::open(namespace, &config).unwrap(), socket)
+    };
+    let ends = [end(near, (7, 1)), lan.gateway.enter(|| end(&lan.gateway, (1, 7))).unwrap()];
+    let relays = Relays::start(ends);
+    follows_the_link_below(near, &lan);
+    drop(relays);
+}
+
+// Claim: An upload and a download over a macvlan, a bridge, and a VLAN and a bond where the kernel has them, resume within 500 ms of the
+// return of the carrier of the interface below, which is not looked after.
+// Tests: `stacked::transfers_over_a_vlan_resume`, `stacked::transfers_over_a_bridge_resume`, `stacked::transfers_over_a_bond_resume`
+fn transfers_over_a_macvlan_resume(near: &Namespace) {
+    over_a_device(near, &format!("link add link {INTERFACE} name {LINK} type macvlan mode bridge"), &[]);
+}
+
+fn transfers_over_a_vlan_resume(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let add = |below: &str| can_ip(&format!("link add link {below} name {LINK} type vlan id 5"));
+    if has("vlan", add(INTERFACE)) {
+        assert!(lan.gateway.enter(|| add("gw0")).unwrap());
+        configure_both(&lan);
+        follows_the_link_below(near, &lan);
+    }
+}
+
+fn transfers_over_a_bridge_resume(near: &Namespace) {
+    over_a_device(near, &format!("link add {LINK} type bridge"), &[&format!("link set {INTERFACE} master {LINK}")]);
+}
+
+fn transfers_over_a_bond_resume(near: &Namespace) {
+    let join = format!("link set {INTERFACE} master {LINK}");
+    let set = |state: &str| format!("link set {INTERFACE} {state}");
+    let add = format!("link add {LINK} type bond mode active-backup miimon 50");
+    over_a_device(near, &add, &[&set("down"), &join, &set("up")]);
+}
+
+/// `add` makes the device, and `join` puts this host's interface below it. The gateway has an address of the same network on its own interface.
+fn over_a_device(near: &Namespace, add: &str, join: &[&str]) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let kind = add.split(" type ").nth(1).and_then(|kind| kind.split(' ').next()).unwrap_or_default();
+    if !has(kind, can_ip(add)) {
         return;
     }
-    lan.gateway.enter(|| wireguard::add(TUNNEL)).unwrap().unwrap();
-    let keys = [1, 2].map(|byte| [byte; 32]);
-    let near_public = wireguard::set_up(TUNNEL, keys[0], 51820).unwrap();
-    let far_public = lan.gateway.enter(|| wireguard::set_up(TUNNEL, keys[1], 51820)).unwrap().unwrap();
-    let all = ([0; 4].into(), 0);
-    wireguard::add_peer(TUNNEL, far_public, Some(([192, 0, 2, 1], 51820).into()), all).unwrap();
-    let add_near = || wireguard::add_peer(TUNNEL, near_public, Some(([192, 0, 2, 7], 51820).into()), all);
-    lan.gateway.enter(add_near).unwrap().unwrap();
+    join.iter().for_each(|words| ip(words));
+    configure(NEAR);
+    lan.gateway.enter(|| ip(&format!("address add {FAR} dev gw0"))).unwrap();
     follows_the_link_below(near, &lan);
 }
 
+/// Whether the kernel has interfaces of this kind; prints it in a line if not.
+fn has(kind: &str, has_made_one: bool) -> bool {
+    let is_required = std::env::var_os("HOLDOVER_REQUIRE_LINKS").is_some_and(|value| value == "1");
+    assert!(has_made_one || !is_required, "this kernel has no {kind}");
+    if !has_made_one {
+        eprintln!("skipped: this kernel has no {kind} (HOLDOVER_REQUIRE_LINKS=1 makes this a failure)");
+    }
+    has_made_one
+}
+
+/// Joins this host and the gateway by WireGuard, and returns the gateway's key; `None` if the kernel has no WireGuard.
+fn join_by_wireguard(lan: &Lan) -> Option<[u8; 32]> {
+    if !has("wireguard", wireguard::add(LINK).is_ok()) {
+        return None;
+    }
+    lan.gateway.enter(|| wireguard::add(LINK)).unwrap().unwrap();
+    let keys = [1, 2].map(|byte| [byte; 32]);
+    let near_public = wireguard::set_up(LINK, keys[0], 51820).unwrap();
+    let far_public = lan.gateway.enter(|| wireguard::set_up(LINK, keys[1], 51820)).unwrap().unwrap();
+    let all = ([0; 4].into(), 0);
+    wireguard::add_peer(LINK, far_public, Some(([192, 0, 2, 1], 51820).into()), all).unwrap();
+    let add_near = || wireguard::add_peer(LINK, near_public, Some(([192, 0, 2, 7], 51820).into()), all);
+    lan.gateway.enter(add_near).unwrap().unwrap();
+    configure_both(lan);
+    Some(far_public)
+}
+
+fn configure(address: &str) {
+    ip(&format!("address add {address} dev {LINK}"));
+    ip(&format!("link set {LINK} up"));
+}
+
+fn configure_both(lan: &Lan) {
+    configure(NEAR);
+    lan.gateway.enter(|| configure(FAR)).unwrap();
+}
+
+fn streams(lan: &Lan) -> [Stream; 2] {
+    let streams = [false, true].map(|is_upload| Stream::start_to(&lan.gateway, SERVER, is_upload));
+    streams.iter().for_each(|stream| stream.await_more(1_000_000));
+    streams
+}
+
+/// The link below is not managed.
 fn follows_the_link_below(near: &Namespace, lan: &Lan) {
-    let configure = |last: u8| {
-        ip(&format!("address add 10.9.0.{last}/24 dev {TUNNEL}"));
-        ip(&format!("link set {TUNNEL} up"));
-    };
-    configure(7);
-    lan.gateway.enter(|| configure(1)).unwrap();
-    // The link below is not managed.
-    let agent = Agent::start_with(near, "stacked", "unix:path=/nowhere", &[TUNNEL], "");
-    let server: IpAddr = [10, 9, 0, 1].into();
-    let download = Stream::start_to(&lan.gateway, server, false);
-    download.await_more(1_000_000);
+    let agent = Agent::start_with(near, "stacked", NO_BUS, &[LINK], "");
+    let streams = streams(lan);
+    resume_after_cuts(&agent, &streams, |is_plugged| lan.plug(is_plugged));
+}
+
+fn resume_after_cuts(agent: &Agent, streams: &[Stream; 2], plug: impl Fn(bool)) {
     assert_eq!(agent.state(), (LinkState::Up, vec![]));
     for _ in 0..2 {
         let cut_at = Instant::now();
-        lan.plug(false);
-        agent.is_down_by(Source::Lower, Duration::from_secs(2));
+        plug(false);
+        is_down_below(agent);
         sleep(CUT.saturating_sub(cut_at.elapsed()));
-        let took = resumes(&download, || lan.plug(true));
-        eprintln!("data {took:?} after the carrier of {INTERFACE}");
-        assert!(took < RESUMES_WITHIN, "{took:?}");
-        assert_eq!(agent.state(), (LinkState::Up, vec![]));
-        download.await_more(500_000);
+        let [download, upload] = all_resume(streams, || plug(true))[..] else { panic!("two streams") };
+        eprintln!("after the carrier below: a download goes on after {download:?}, an upload after {upload:?}");
+        assert!(download.max(upload) < RESUMES_WITHIN, "download {download:?}, upload {upload:?}");
+        agent.says(LinkState::Up, NOTICED_WITHIN);
+        streams.iter().for_each(|stream| stream.await_more(500_000));
     }
-    download.end();
+    streams.iter().for_each(Stream::end);
+}
+
+/// Waits until the link is down, also because of what is below it.
+#[track_caller]
+fn is_down_below(agent: &Agent) {
+    let began = Instant::now();
+    loop {
+        let (state, objections) = agent.state();
+        if state == LinkState::Down && objections.contains(&Source::Lower) {
+            return;
+        }
+        assert!(began.elapsed() < NOTICED_WITHIN, "{state:?} {objections:?} after {:?}", began.elapsed());
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// The program at both ends of a tunnel. It ends on drop.
+struct Relays {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Relays {
+    fn start(ends: [(Tun, UdpSocket); 2]) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let start = |(tun, socket): (Tun, UdpSocket)| {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || relay(&tun, &socket, &is_over))
+        };
+        let threads = ends.into_iter().map(start).collect();
+        Self { is_over, threads }
+    }
+}
+
+impl Drop for Relays {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            assert!(thread.join().is_ok() || std::thread::panicking(), "a relay panicked");
+        }
+    }
+}
+
+fn relay(tun: &Tun, socket: &UdpSocket, is_over: &AtomicBool) {
+    let mut packet = vec![0; 65_536];
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    while !is_over.load(Ordering::SeqCst) {
+        let mut ready = [tun.as_fd(), socket.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        rustix::io::retry_on_intr(|| poll(&mut ready, Some(&timeout))).unwrap();
+        while let Some(bytes) = tun.recv(&mut packet).unwrap() {
+            // What the link below does not accept is lost.
+            let _ = socket.send(&bytes);
+        }
+        // An error is that of an earlier datagram, or that there is none.
+        while let Ok(len) = socket.recv(&mut packet) {
+            tun.send(&packet[..len]).unwrap();
+        }
+    }
 }

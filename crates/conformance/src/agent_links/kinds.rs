@@ -63,7 +63,7 @@ const LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Lost, in_flight: I
 const HELD: OutagePolicy = OutagePolicy { queued: QueuedFate::Held, in_flight: InFlightFate::Delivered };
 
 /// All kinds, in the order of the page.
-pub(super) static KINDS: [Kind; 22] = [
+pub(super) static KINDS: [Kind; 24] = [
     Kind {
         layer2: Layer2::new(LinkKind::Wire, OutageKind::Silent),
         policy: LOST,
@@ -112,6 +112,8 @@ pub(super) static KINDS: [Kind; 22] = [
     late("late-100ms", Duration::from_millis(100)),
     late("late-300ms", Duration::from_millis(300)),
     late("late-2s", Duration::from_secs(2)),
+    late("late-15s", Duration::from_secs(15)),
+    late("late-30s", Duration::from_secs(30)),
     Kind {
         layer2: Layer2::new(LinkKind::RawIp, OutageKind::Carrier),
         ..ethernet(
@@ -231,7 +233,8 @@ const fn ethernet(name: &'static str, outage: OutageKind, what: &'static str) ->
     }
 }
 
-/// A loss of carrier on both sides, after which the path forwards late.
+/// A loss of carrier on both sides, after which the path forwards late. A bridge with the spanning tree protocol listens and learns for up to 15 s
+/// each (IEEE 802.1D, `Forward Delay`).
 const fn late(name: &'static str, forwards_after: Duration) -> Kind {
     let what = "Ethernet: both sides lose carrier. When it is back, the path drops everything, ARP too, for as long as the name says.";
     Kind { forwards_after, ..ethernet(name, OutageKind::Carrier, what) }

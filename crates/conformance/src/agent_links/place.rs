@@ -33,7 +33,7 @@ pub(super) fn places(path: NetPath, only: Option<&str>) -> Vec<Place> {
         all(path).filter(|place| only.is_none_or(|text| place.to_string().contains(text))).collect();
     let beside: Vec<Place> = meant.iter().map(|place| Place { help: Help::Plain, ..*place }).collect();
     meant.extend(beside);
-    meant.sort_by_key(|place| (std::cmp::Reverse(place.cut), *place));
+    meant.sort_by_key(|place| (std::cmp::Reverse(place.lasts()), *place));
     meant.dedup();
     meant
 }
@@ -58,6 +58,11 @@ fn all(path: NetPath) -> impl Iterator<Item = Place> {
 impl Place {
     pub(super) fn kind(&self) -> &'static Kind {
         &KINDS[self.kind]
+    }
+
+    /// From the loss of the link to when the path carries packets again.
+    pub(super) fn lasts(&self) -> Duration {
+        self.cut + self.kind().forwards_after
     }
 
     pub(super) const fn family(&self) -> &'static str {
@@ -118,7 +123,7 @@ mod tests {
             kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_visible() { 3 } else { 2 }
         };
         assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
-        assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
+        assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.lasts())));
         let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, 3 s, bbr, key, IPv6, warned"))
             .iter()
             .map(Place::to_string)

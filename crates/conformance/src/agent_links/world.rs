@@ -140,7 +140,7 @@ fn config(place: Place) -> WorldConfig {
         conditions: kind.conditions(place.path.rate, CUT_AT + place.cut),
         ..routed::access(place.path)
     };
-    let time_limit = Instant::ZERO + grid::time_limit(place.cut);
+    let time_limit = Instant::ZERO + grid::time_limit(place.lasts());
     let mut world = routed::world(place.path, access, kind.layer2, flows(place), time_limit);
     if place.help == Help::Warned {
         world.mechanisms.push(HostMechanisms { node: PHONE, mechanisms: Default::default(), foresight: Some(LEAD) });

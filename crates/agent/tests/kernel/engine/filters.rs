@@ -18,10 +18,15 @@ fn clsact() -> EngineOptions {
     EngineOptions { attach: AttachMode::Clsact, ..EngineOptions::default() }
 }
 
-/// The agent's filters on a hook, as `tc(8)` shows them.
-fn ours(hook: &str) -> Vec<String> {
-    let all = tc(&["filter", "show", "dev", INTERFACE, hook]);
+/// The agent's filters on a hook of an interface, as `tc(8)` shows them.
+pub(crate) fn ours_on(interface: &str, hook: &str) -> Vec<String> {
+    let all = tc(&["filter", "show", "dev", interface, hook]);
     all.lines().filter(|line| line.contains("holdover")).map(str::to_owned).collect()
+}
+
+/// The same on the wire's.
+fn ours(hook: &str) -> Vec<String> {
+    ours_on(INTERFACE, hook)
 }
 
 fn has_qdisc() -> bool {

@@ -1,6 +1,6 @@
 //! The engine on a real kernel: whatever happens to its process, streams are exact and nothing stays frozen.
 
-mod filters;
+pub(crate) mod filters;
 mod frames;
 mod hung;
 mod killed;
@@ -11,7 +11,7 @@ mod poked;
 pub(crate) mod process;
 mod raw;
 mod silent;
-mod traffic;
+pub(crate) mod traffic;
 
 use crate::Test;
 

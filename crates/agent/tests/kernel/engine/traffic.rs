@@ -34,6 +34,9 @@ pub(crate) struct Kind {
     pub(crate) is_signed: bool,
 }
 
+/// The addresses of the near and of the far side, of IPv4 and of IPv6.
+pub(crate) type Sides = [[&'static str; 2]; 2];
+
 /// Connections under load.
 pub(crate) struct Traffic {
     pub(crate) streams: Vec<Stream>,
@@ -117,15 +120,20 @@ impl Traffic {
         })
     }
 
-    /// Opens the connections from `near`, in which the calling thread must be, to `far`, and starts them.
+    /// Opens the connections from `near`, in which the calling thread must be, to `far` over a [`Wire`], and starts them.
     pub(crate) fn start(near: &Namespace, far: &Namespace, kinds: &[Kind]) -> Self {
+        Self::between(near, far, [[NEAR, FAR], [NEAR_V6, FAR_V6]], kinds)
+    }
+
+    /// The same with other addresses of both sides.
+    pub(crate) fn between(near: &Namespace, far: &Namespace, sides: Sides, kinds: &[Kind]) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut streams = Vec::new();
         for (number, kind) in kinds.iter().enumerate() {
             let on = |is_on: bool| if is_on { "1" } else { "0" };
             sysctl::set(near, "net.ipv4.tcp_timestamps", on(kind.timestamps)).unwrap();
             sysctl::set(near, "net.ipv4.tcp_sack", on(kind.sack)).unwrap();
-            let (ours, theirs) = connect(near, far, kind, 2000 + number as u16);
+            let (ours, theirs) = connect((near, far), sides, kind, 2000 + number as u16);
             for &way in &kind.ways {
                 let (from, to) = if way == Direction::Outgoing { (&ours, &theirs) } else { (&theirs, &ours) };
                 let seed = 2 * number as u64 + u64::from(way == Direction::Outgoing);
@@ -208,9 +216,14 @@ impl Stream {
     }
 }
 
-fn connect(near: &Namespace, far: &Namespace, kind: &Kind, port: u16) -> (KernelStream, KernelStream) {
+fn connect(
+    (near, far): (&Namespace, &Namespace),
+    sides: Sides,
+    kind: &Kind,
+    port: u16,
+) -> (KernelStream, KernelStream) {
     let parse = |address: &str| -> IpAddr { address.parse().unwrap() };
-    let [ours, theirs] = if kind.ipv6 { [NEAR_V6, FAR_V6] } else { [NEAR, FAR] }.map(parse);
+    let [ours, theirs] = sides[usize::from(kind.ipv6)].map(parse);
     let to = SocketAddr::new(theirs, port);
     let listener = far.enter(|| KernelListener::bind(far, to, &kind.options(ours)).unwrap()).unwrap();
     let ours = KernelStream::connect(near, to, &kind.options(theirs), LIMIT).unwrap();
