@@ -5,6 +5,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq};
 
+use super::build::Content;
 use super::choice::{Blocked, Choice, NewData};
 use super::fields::Timed;
 use super::{Connection, Transmit};
@@ -36,49 +37,61 @@ impl Connection {
             self.recovery.episode.to_mut().pipe += 1;
         }
         self.counters.count_sent(reason);
-        let mut segment = self.transmit(now, choice);
-        let ecn = self.mark_departure(&mut segment, choice);
-        Some(Transmit { segment, reason, ecn })
+        if matches!(choice, Choice::Handshake(_) | Choice::ForeignReset(_)) {
+            return Some(Transmit { segment: self.transmit_outside(now, choice), reason, ecn: EcnField::NotEct });
+        }
+        let content = self.take_content(now, choice);
+        let (flags, ecn) = self.mark_departure(choice, &content);
+        let content = Content { flags: content.flags | flags, ..content };
+        // The one call that builds a segment writes it to where it is returned: moves of whole segments cost as much as decisions.
+        Some(Transmit { segment: self.build(now, content), reason, ecn })
     }
 
     #[inline]
-    fn mark_departure(&mut self, segment: &mut Segment, choice: Choice) -> EcnField {
-        if matches!(choice, Choice::Handshake(_) | Choice::Reset | Choice::ForeignReset(_)) {
-            return EcnField::NotEct;
+    fn mark_departure(&mut self, choice: Choice, content: &Content) -> (Flags, EcnField) {
+        if matches!(choice, Choice::Reset) {
+            return (Flags::empty(), EcnField::NotEct);
         }
-        let is_new_data = matches!(choice, Choice::New(_)) && !segment.payload.is_empty();
+        let is_new_data = matches!(choice, Choice::New(_)) && !content.payload.is_empty();
         let pure_ack = match choice {
             Choice::Ack(reason) => Some(reason),
             _ => None,
         };
-        let (flags, field) = self.ecn_of_departure(is_new_data, pure_ack);
-        segment.flags |= flags;
-        field
+        self.ecn_of_departure(is_new_data, pure_ack)
     }
 
-    fn transmit(&mut self, now: Instant, choice: Choice) -> Segment {
+    /// A segment of no established connection: of the handshake, or a reset of another connection.
+    #[cold]
+    fn transmit_outside(&mut self, now: Instant, choice: Choice) -> Segment {
         match choice {
-            Choice::Reset => {
-                self.pending.reset = false;
-                self.build(now, self.snd.nxt, Flags::RST | Flags::ACK, Bytes::new())
-            }
             Choice::ForeignReset(seq) => {
                 self.pending.foreign_reset = None;
                 self.bare_reset(seq)
             }
-            Choice::Handshake(_) => self.transmit_handshake(now),
-            Choice::Retransmit(index, reason) => self.transmit_again(now, index, reason),
-            Choice::New(new) => self.transmit_new(now, new),
-            Choice::WindowProbe => self.transmit_window_probe(now),
-            Choice::KeepAlive => {
-                self.pending.keep_alive = false;
-                self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new())
-            }
+            _ => self.transmit_handshake(now),
+        }
+    }
+
+    /// What the segment of `choice` says, which counts as sent from now on.
+    #[inline]
+    fn take_content(&mut self, now: Instant, choice: Choice) -> Content {
+        match choice {
+            Choice::New(new) => self.take_new(now, new),
             Choice::Ack(reason) => {
                 if reason == Reason::RequestedAck {
                     self.ack.requested -= 1;
                 }
-                self.build(now, self.snd.nxt, Flags::ACK, Bytes::new())
+                Content::ack(self.snd.nxt)
+            }
+            Choice::Retransmit(index, reason) => self.take_again(now, index, reason),
+            Choice::WindowProbe => self.take_window_probe(),
+            Choice::KeepAlive => {
+                self.pending.keep_alive = false;
+                Content::ack(self.snd.una - 1)
+            }
+            _ => {
+                self.pending.reset = false;
+                Content { flags: Flags::RST | Flags::ACK, ..Content::ack(self.snd.nxt) }
             }
         }
     }
@@ -164,7 +177,7 @@ impl Connection {
         let is_syn_ack = self.state != State::SynSent;
         let flags = if is_syn_ack { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let ecn = self.handshake_ecn_flags(is_syn_ack, is_repeated);
-        let mut segment = self.build(now, self.snd.iss, flags | ecn, Bytes::new());
+        let mut segment = self.build(now, Content { seq: self.snd.iss, flags: flags | ecn, payload: Bytes::new() });
         if !is_repeated {
             self.add_fast_open(&mut segment);
         }
@@ -175,7 +188,8 @@ impl Connection {
     }
 
     /// A segment of the retransmission queue once more.
-    fn transmit_again(&mut self, now: Instant, index: usize, reason: Reason) -> Segment {
+    #[inline(never)]
+    fn take_again(&mut self, now: Instant, index: usize, reason: Reason) -> Content {
         if index == 0 {
             self.pending.head = None;
         }
@@ -206,10 +220,11 @@ impl Connection {
         let mut flags = Flags::ACK;
         flags.set(Flags::FIN, fin);
         flags.set(Flags::PSH, push);
-        self.build(now, seq, flags, payload)
+        Content { seq, flags, payload }
     }
 
-    fn transmit_new(&mut self, now: Instant, new: NewData) -> Segment {
+    #[inline]
+    fn take_new(&mut self, now: Instant, new: NewData) -> Content {
         self.pending.silly_window_override = false;
         self.timers.disarm(Timer::SillyWindow);
         if self.queue.is_empty() {
@@ -247,7 +262,7 @@ impl Connection {
         self.sent_data = true;
         self.charge_pacer(now, payload.len());
         self.after_new_data(now, was_empty, new.reason);
-        self.build(now, seq, flags, payload)
+        Content { seq, flags, payload }
     }
 
     fn after_new_data(&mut self, now: Instant, was_empty: bool, reason: Reason) {
@@ -278,7 +293,8 @@ impl Connection {
         self.snd.last_data_at = now;
     }
 
-    fn transmit_window_probe(&mut self, now: Instant) -> Segment {
+    #[cold]
+    fn take_window_probe(&mut self) -> Content {
         self.pending.window_probe = false;
         let byte = match self.config.persist.payload {
             ProbePayload::Empty => None,
@@ -287,9 +303,9 @@ impl Connection {
         match byte {
             Some((seq, payload)) => {
                 self.snd.probed_byte |= seq == self.snd.nxt;
-                self.build(now, seq, Flags::ACK, payload)
+                Content { payload, ..Content::ack(seq) }
             }
-            None => self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new()),
+            None => Content::ack(self.snd.una - 1),
         }
     }
 
