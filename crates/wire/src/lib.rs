@@ -43,7 +43,8 @@ pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, Quoted, QuotedT
 pub use parse::Checksums;
 pub use received::Received;
 pub use segment::{
-    Experimental, ExperimentalId, Flags, OptionKind, SackBlocks, Segment, TcpOptions, Timestamps, UserTimeout,
+    Experimental, ExperimentalId, Flags, OptionKind, Rare, RareOptions, SackBlocks, Segment, TcpOptions, Timestamps,
+    UserTimeout,
 };
 pub use seq::{Seq, SeqRange};
 pub use tcp_info::{CaState, TcpInfo, TcpState};

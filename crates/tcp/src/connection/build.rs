@@ -179,9 +179,9 @@ impl Connection {
         let mut options = TcpOptions {
             timestamps: self.timestamps.as_ref().map(|_| Timestamps { val: 0, ecr: 0 }),
             sack: if self.sack { self.sack_blocks() } else { SackBlocks::default() },
-            user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
             ..TcpOptions::default()
         };
+        options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
         if self.sends_ecn_option() {
             self.add_ecn_option(&mut options);
         }
