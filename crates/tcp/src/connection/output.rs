@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq};
 
 use super::build::Content;
-use super::choice::{Blocked, Choice, NewData};
+use super::choice::{Blocked, Choice};
 use super::fields::Timed;
 use super::{Connection, Transmit};
 use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
@@ -32,7 +32,7 @@ impl Connection {
             }
         };
         let reason = choice.reason();
-        let is_data = matches!(choice, Choice::New(_) | Choice::Retransmit(..));
+        let is_data = matches!(choice, Choice::New(..) | Choice::Retransmit(..));
         if is_data && reason != Reason::FastRetransmit && self.counts_pipe_by_acks() {
             self.recovery.episode.to_mut().pipe += 1;
         }
@@ -52,7 +52,7 @@ impl Connection {
         if matches!(choice, Choice::Reset) {
             return (Flags::empty(), EcnField::NotEct);
         }
-        let is_new_data = matches!(choice, Choice::New(_)) && !content.payload.is_empty();
+        let is_new_data = matches!(choice, Choice::New(..)) && !content.payload.is_empty();
         let pure_ack = match choice {
             Choice::Ack(reason) => Some(reason),
             _ => None,
@@ -76,14 +76,14 @@ impl Connection {
     #[inline]
     fn take_content(&mut self, now: Instant, choice: Choice) -> Content {
         match choice {
-            Choice::New(new) => self.take_new(now, new),
+            Choice::New(len, fin, reason) => self.take_new(now, len, fin, reason),
             Choice::Ack(reason) => {
                 if reason == Reason::RequestedAck {
                     self.ack.requested -= 1;
                 }
                 Content::ack(self.snd.nxt)
             }
-            Choice::Retransmit(index, reason) => self.take_again(now, index, reason),
+            Choice::Retransmit(index, reason) => self.take_again(now, index as usize, reason),
             Choice::WindowProbe => self.take_window_probe(),
             Choice::KeepAlive => {
                 self.pending.keep_alive = false;
@@ -224,20 +224,20 @@ impl Connection {
     }
 
     #[inline]
-    fn take_new(&mut self, now: Instant, new: NewData) -> Content {
+    fn take_new(&mut self, now: Instant, len: u32, fin: bool, reason: Reason) -> Content {
         self.pending.silly_window_override = false;
         self.timers.disarm(Timer::SillyWindow);
         if self.queue.is_empty() {
             self.recovery.retransmits = 0;
         }
-        let payload = self.unsent.take(new.len as usize);
+        let payload = self.unsent.take(len as usize);
         let len = payload.len() as u32;
         let seq = self.snd.nxt;
         let mut flags = Flags::ACK;
         let held = self.snd.corked || self.snd.more_follows;
         let push = len > 0 && self.unsent.is_empty() && (self.snd.pushed || held);
         flags.set(Flags::PSH, push);
-        if new.fin {
+        if fin {
             flags |= Flags::FIN;
             self.snd.fin = Some(seq + len);
             self.state = match self.state {
@@ -251,17 +251,17 @@ impl Connection {
         let was_empty = self.queue.is_empty();
         self.note_restart(now);
         let departure = self.note_departure(now, was_empty);
-        self.queue.push(Sent { fin: new.fin, push, departure, ..Sent::new(now, seq, payload.clone()) });
+        self.queue.push(Sent { fin, push, departure, ..Sent::new(now, seq, payload.clone()) });
         if len < self.data_room() {
             self.snd.sml = seq + len;
         }
-        self.snd.nxt = seq + len + u32::from(new.fin);
+        self.snd.nxt = seq + len + u32::from(fin);
         self.snd.burst_left = self.snd.burst_left.saturating_sub(1);
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
         self.charge_pacer(now, payload.len());
-        self.after_new_data(now, was_empty, new.reason);
+        self.after_new_data(now, was_empty, reason);
         Content { seq, flags, payload }
     }
 

@@ -145,6 +145,7 @@ impl RetransmissionQueue {
         self.highest_sacked
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, sent: Sent) {
         self.records.to_mut().push_back(sent);
     }
