@@ -40,9 +40,9 @@ impl Connection {
         if matches!(choice, Choice::Handshake(_) | Choice::ForeignReset(_)) {
             return Some(Transmit { segment: self.transmit_outside(now, choice), reason, ecn: EcnField::NotEct });
         }
-        let content = self.take_content(now, choice);
+        let mut content = self.take_content(now, choice);
         let (flags, ecn) = self.mark_departure(choice, &content);
-        let content = Content { flags: content.flags | flags, ..content };
+        content.flags |= flags;
         // The one call that builds a segment writes it to where it is returned: moves of whole segments cost as much as decisions.
         Some(Transmit { segment: self.build(now, content), reason, ecn })
     }
@@ -225,13 +225,15 @@ impl Connection {
 
     #[inline]
     fn take_new(&mut self, now: Instant, len: u32, fin: bool, reason: Reason) -> Content {
+        // The copy for the queue is made here and put there below: what was just written to memory is slow to read in other units.
+        let payload = self.unsent.take(len as usize);
+        let kept = payload.clone();
+        let len = payload.len() as u32;
         self.pending.silly_window_override = false;
         self.timers.disarm(Timer::SillyWindow);
         if self.queue.is_empty() {
             self.recovery.retransmits = 0;
         }
-        let payload = self.unsent.take(len as usize);
-        let len = payload.len() as u32;
         let seq = self.snd.nxt;
         let mut flags = Flags::ACK;
         let held = self.snd.corked || self.snd.more_follows;
@@ -251,7 +253,6 @@ impl Connection {
         let was_empty = self.queue.is_empty();
         self.note_restart(now);
         let departure = self.note_departure(now, was_empty);
-        self.queue.push(Sent { fin, push, departure, ..Sent::new(now, seq, payload.clone()) });
         if len < self.data_room() {
             self.snd.sml = seq + len;
         }
@@ -260,7 +261,8 @@ impl Connection {
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
-        self.charge_pacer(now, payload.len());
+        self.queue.push(Sent { fin, push, departure, ..Sent::new(now, seq, kept) });
+        self.charge_pacer(now, len as usize);
         self.after_new_data(now, was_empty, reason);
         Content { seq, flags, payload }
     }

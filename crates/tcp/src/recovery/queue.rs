@@ -155,12 +155,14 @@ impl RetransmissionQueue {
     }
 
     /// Removes the first record if `ack` covers all of it.
+    #[inline]
     pub(crate) fn pop_acked(&mut self, ack: Seq) -> Option<Sent> {
         let records = self.records.if_present()?;
-        let sent = records.pop_front_if(|front| front.end().le(ack))?;
-        self.sacked -= u32::from(sent.sacked);
-        self.lost -= u32::from(sent.lost);
-        self.retransmitted -= u32::from(sent.retransmitted);
+        let front = records.front().filter(|front| front.end().le(ack))?;
+        self.sacked -= u32::from(front.sacked);
+        self.lost -= u32::from(front.lost);
+        self.retransmitted -= u32::from(front.retransmitted);
+        let sent = records.pop_front()?;
         if records.is_empty() {
             self.records.clear();
             self.highest_sacked = None;
