@@ -464,8 +464,11 @@ impl Connection {
     /// The timestamp clock at `now`.
     fn timestamp_clock(&self, now: Instant) -> u32 {
         let offset = self.timestamps.as_ref().map_or(0, |ts| ts.offset);
-        let tick = self.config.timestamps.unwrap_or(Duration::from_millis(1)).as_nanos().max(1);
-        ((now.as_nanos() / tick) as u32).wrapping_add(offset)
+        const MILLISECOND: u64 = Duration::from_millis(1).as_nanos();
+        let tick = self.config.timestamps.map_or(MILLISECOND, |tick| tick.as_nanos().max(1));
+        // The usual tick is a constant to divide by, which is a multiplication.
+        let ticks = if tick == MILLISECOND { now.as_nanos() / MILLISECOND } else { now.as_nanos() / tick };
+        (ticks as u32).wrapping_add(offset)
     }
 
     /// The largest sequence number the peer may acknowledge: SND.NXT, and one more after a probe with a byte.
