@@ -47,7 +47,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Segment, Seq};
+use holdover_wire::{Packet, Segment, Seq};
 
 use crate::config::{Config, UserTimeoutConfig};
 use crate::congestion::CongestionWindow;
@@ -151,6 +151,14 @@ impl Connection {
     /// The peer's address and port.
     pub fn remote(&self) -> SocketAddr {
         self.remote.into()
+    }
+
+    /// Whether `packet` is from the peer to here.
+    #[inline]
+    pub(crate) fn is_addressed_by(&self, packet: &Packet, segment: &Segment) -> bool {
+        (self.local.port, self.remote.port) == (segment.dst_port, segment.src_port)
+            && self.local.ip == packet.dst
+            && self.remote.ip == packet.src
     }
 
     /// The state.
