@@ -64,8 +64,8 @@ impl Connection {
         if self.pending.reset {
             return Ok(Choice::Reset);
         }
-        if let Some(seq) = self.pending.foreign_reset {
-            return Ok(Choice::ForeignReset(seq));
+        if self.pending.foreign_reset {
+            return Ok(Choice::ForeignReset(self.challenges.reset_at));
         }
         match self.state {
             State::Closed => return Err(Blocked::NothingToSend),

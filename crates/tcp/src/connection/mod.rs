@@ -118,8 +118,6 @@ pub struct Connection {
     timers: Timers,
     challenges: OnDemand<ChallengeBudget>,
     events: EventSet,
-    /// The user timeout, where it is not the configuration's any more.
-    own_user_timeout: Option<Box<UserTimeoutConfig>>,
     /// The retransmission timer is held because the peer's window is closed (`ZeroWindow::Freeze`).
     frozen_by_window: bool,
     /// A burst of sending is under way: what it means for the window is settled at its end.
@@ -462,11 +460,12 @@ impl Connection {
 
     /// The user timeout in force, what is advertised, and the rules for both.
     pub fn user_timeout_config(&self) -> &UserTimeoutConfig {
-        self.own_user_timeout.as_deref().unwrap_or(&self.config.user_timeout)
+        self.steering.user_timeout.as_deref().unwrap_or(&self.config.user_timeout)
     }
 
     fn user_timeout_config_mut(&mut self) -> &mut UserTimeoutConfig {
-        self.own_user_timeout.get_or_insert_with(|| Box::new(self.config.user_timeout.clone()))
+        let own = &mut self.steering.to_mut().user_timeout;
+        own.get_or_insert_with(|| Box::new(self.config.user_timeout.clone()))
     }
 
     /// The timestamp clock at `now`.
@@ -494,6 +493,6 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         let size = size_of::<Connection>();
-        assert!(size <= 864, "{size}");
+        assert!(size <= 824, "{size}");
     }
 }

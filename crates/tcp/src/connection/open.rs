@@ -102,7 +102,6 @@ impl Connection {
             timers: Timers::default(),
             challenges: OnDemand::absent(),
             events: EventSet::default(),
-            own_user_timeout: None,
             frozen_by_window: false,
             sent_data: false,
             push_pending: false,

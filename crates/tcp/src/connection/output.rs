@@ -65,7 +65,7 @@ impl Connection {
     fn transmit_outside(&mut self, now: Instant, choice: Choice) -> Segment {
         match choice {
             Choice::ForeignReset(seq) => {
-                self.pending.foreign_reset = None;
+                self.pending.foreign_reset = false;
                 self.bare_reset(seq)
             }
             _ => self.transmit_handshake(now),
