@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction, Verdict};
-use holdover_wire::{Flags, Packet, Segment, Seq, SeqRange, TcpOptions, Timestamps};
+use holdover_wire::{Flags, Packet, RareOptions, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 use proptest::prelude::*;
 
 use crate::{
@@ -50,7 +50,7 @@ impl Path {
         let hold = HoldBack { segments: 4, after_bytes: 0, pause: Duration::ZERO, flush: Duration::from_millis(40) };
         let rules = Rules::new(Some(hold), true, Duration::ZERO);
         let mut path = Self { flow: Flow::new(), rules, link, now: Instant::from_secs(1) };
-        let options = TcpOptions { window_scale: Some(shift), ..TcpOptions::default() };
+        let options = TcpOptions::from(RareOptions { window_scale: Some(shift), ..RareOptions::default() });
         let scaled = |mut packet: Packet| {
             if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
                 segment.options = options.clone();

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
-use holdover_wire::{Experimental, ExperimentalId, Flags, Packet, Segment, Seq, TcpOptions};
+use holdover_wire::{Experimental, ExperimentalId, Flags, Packet, RareOptions, Segment, Seq, TcpOptions};
 
 use crate::{Action, Direction, EndpointMechanism, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Connection, LIMIT, tcp_mut};
@@ -275,8 +275,7 @@ impl RetransmissionTrigger {
             flags: Flags::ACK,
             options: TcpOptions {
                 timestamps: segment.options.timestamps,
-                experimental: Some([request.option()].into()),
-                ..TcpOptions::default()
+                ..RareOptions { experimental: Some([request.option()].into()), ..RareOptions::default() }.into()
             },
             payload: Bytes::new(),
             urgent: 0,

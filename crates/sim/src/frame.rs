@@ -64,6 +64,17 @@ impl Frame {
         Self { packet, reason, tunnel: None, link: None, ethernet: None, raw: false, saved: 0, len }
     }
 
+    /// As [`Self::new`], in the place of a frame that has arrived: the packet moves once.
+    #[inline]
+    fn refill(&mut self, packet: Packet, reason: Option<Reason>) {
+        // All fields are named, for none to be left as it was.
+        let Self { packet: place, reason: why, tunnel, link, ethernet, raw, saved, len } = self;
+        *len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
+        *place = packet;
+        *why = reason;
+        (*tunnel, *link, *ethernet, *raw, *saved) = (None, None, None, false, 0);
+    }
+
     /// An Ethernet frame other than a packet between nodes of the world, such as ARP.
     pub(crate) fn raw(header: EthernetHeader, payload: Bytes) -> Self {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -247,7 +258,7 @@ impl FramePool {
     pub(crate) fn frame(&mut self, packet: Packet, reason: Option<Reason>) -> Box<Frame> {
         match self.0.pop() {
             Some(mut frame) => {
-                *frame = Frame::new(packet, reason);
+                frame.refill(packet, reason);
                 frame
             }
             None => Box::new(Frame::new(packet, reason)),

@@ -76,10 +76,17 @@ impl Host {
 
     /// Its next deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let chain = self.chain.as_ref().and_then(|chain| chain.poll_timeout());
-        let warning = self.forewarning.as_ref().and_then(Forewarning::warn_at);
-        let identity = self.identity.as_ref().and_then(|identity| identity.poll_timeout());
-        [self.endpoint.poll_timeout(), chain, warning, identity].into_iter().flatten().min()
+        let mut first = self.endpoint.poll_timeout();
+        if let Some(chain) = &self.chain {
+            first = earlier(first, chain.poll_timeout());
+        }
+        if let Some(forewarning) = &self.forewarning {
+            first = earlier(first, forewarning.warn_at());
+        }
+        if let Some(identity) = &self.identity {
+            first = earlier(first, identity.poll_timeout());
+        }
+        first
     }
 
     pub(crate) fn set_owner(&mut self, id: ConnectionId, flow: FlowId, end: End) {
@@ -92,5 +99,13 @@ impl Host {
 
     pub(crate) fn owner(&self, id: ConnectionId) -> Option<(FlowId, End)> {
         self.owners.get(id.index()).copied().flatten()
+    }
+}
+
+/// The earlier of two deadlines.
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        _ => a.or(b),
     }
 }

@@ -128,15 +128,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Packet, Timestamps};
+    use crate::{Packet, RareOptions, Timestamps};
 
     fn packet(v6: bool, len: usize) -> (Packet, Vec<u8>) {
         let ip =
             |last: u16| if v6 { IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, last]) } else { [10, 0, 0, last as u8].into() };
         let options = TcpOptions {
-            window_scale: Some(7),
             timestamps: Some(Timestamps { val: 5, ecr: 6 }),
-            ..TcpOptions::default()
+            ..RareOptions { window_scale: Some(7), ..RareOptions::default() }.into()
         };
         let segment = Segment {
             src_port: 1000,

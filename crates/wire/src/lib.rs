@@ -46,6 +46,6 @@ pub use option_kind::OptionKind;
 pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, Quoted, QuotedTcp, Udp, Unreachable};
 pub use parse::Checksums;
 pub use received::Received;
-pub use segment::{Flags, SackBlocks, Segment, TcpOptions, Timestamps, UserTimeout};
+pub use segment::{Flags, Rare, RareOptions, SackBlocks, Segment, TcpOptions, Timestamps, UserTimeout};
 pub use seq::{Seq, SeqRange};
 pub use tcp_info::{CaState, TcpInfo, TcpState};

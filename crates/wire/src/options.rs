@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    AccurateEcn, AccurateEcnOrder, Experimental, ExperimentalId, FastOpen, OptionKind, SackBlocks, Segment, Seq,
-    SeqRange, TcpOptions, Timestamps, UserTimeout,
+    AccurateEcn, AccurateEcnOrder, Experimental, ExperimentalId, FastOpen, OptionKind, RareOptions, SackBlocks,
+    Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout,
 };
 
 pub(crate) const END: u8 = OptionKind::End as u8;
@@ -41,18 +41,14 @@ impl TcpOptions {
         self.layout_len(true)
     }
 
+    #[inline]
     fn layout_len(&self, aligned: bool) -> usize {
         let align = |len| if aligned { len + words_padding(len) } else { len };
-        let mut len = 0;
-        len += if self.mss.is_some() { 4 } else { 0 };
-        len += if self.window_scale.is_some() { 3 } else { 0 };
-        len += if self.sack_permitted { 2 } else { 0 };
+        let mut len = if self.rare.is_absent() { 0 } else { self.rare.len_before_timestamps() };
         len = if self.timestamps.is_some() { align(len) + 10 } else { len };
         len += self.accurate_ecn.map_or(0, |option| option.wire_len());
         len = if self.sack.is_empty() { len } else { align(len) + 2 + 8 * self.sack.len() };
-        len += if self.user_timeout.is_some() { 4 } else { 0 };
-        len += self.fast_open.as_deref().map_or(0, |option| option.wire_len());
-        len += self.experimental.iter().flatten().map(Experimental::wire_len).sum::<usize>();
+        len += if self.rare.is_absent() { 0 } else { self.rare.len_at_end() };
         len.next_multiple_of(4)
     }
 
@@ -164,6 +160,23 @@ impl TcpOptions {
     }
 }
 
+impl RareOptions {
+    fn len_before_timestamps(&self) -> usize {
+        let mut len = 0;
+        len += if self.mss.is_some() { 4 } else { 0 };
+        len += if self.window_scale.is_some() { 3 } else { 0 };
+        len += if self.sack_permitted { 2 } else { 0 };
+        len
+    }
+
+    fn len_at_end(&self) -> usize {
+        let mut len = if self.user_timeout.is_some() { 4 } else { 0 };
+        len += self.fast_open.as_deref().map_or(0, |option| option.wire_len());
+        len += self.experimental.iter().flatten().map(Experimental::wire_len).sum::<usize>();
+        len
+    }
+}
+
 impl TcpOptions {
     /// Whether a whole option is of a kind that a value holds, with a valid length.
     pub(crate) fn knows(raw: &[u8]) -> bool {
@@ -176,13 +189,20 @@ impl TcpOptions {
         let kind = place[0];
         let value = &mut place[2..];
         match kind {
-            MAXIMUM_SEGMENT_SIZE => self.mss.take().map(|mss| value.copy_from_slice(&mss.to_be_bytes())).is_some(),
-            WINDOW_SCALE => self.window_scale.take().map(|shift| value[0] = shift).is_some(),
-            SACK_PERMITTED => core::mem::take(&mut self.sack_permitted),
+            MAXIMUM_SEGMENT_SIZE => {
+                let mss = self.rare.if_present().and_then(|rare| rare.mss.take());
+                mss.map(|mss| value.copy_from_slice(&mss.to_be_bytes())).is_some()
+            }
+            WINDOW_SCALE => {
+                let shift = self.rare.if_present().and_then(|rare| rare.window_scale.take());
+                shift.map(|shift| value[0] = shift).is_some()
+            }
+            SACK_PERMITTED => self.rare.if_present().is_some_and(|rare| core::mem::take(&mut rare.sack_permitted)),
             TIMESTAMPS => self.timestamps.take().map(|stamps| stamps.write(value)).is_some(),
             SACK => self.take_sack_into(place),
             USER_TIMEOUT => {
-                self.user_timeout.take().map(|time| value.copy_from_slice(&time.wire().to_be_bytes())).is_some()
+                let timeout = self.rare.if_present().and_then(|rare| rare.user_timeout.take());
+                timeout.map(|timeout| value.copy_from_slice(&timeout.wire().to_be_bytes())).is_some()
             }
             ACCURATE_ECN_0 | ACCURATE_ECN_1 => self.take_accurate_ecn(place),
             FAST_OPEN | EXPERIMENTAL_2 if self.take_fast_open(place) => true,
@@ -207,7 +227,8 @@ impl TcpOptions {
         let fits = |option: &mut Box<FastOpen>| {
             (option.is_experiment(), option.wire_len()) == (in_place.is_experiment(), place.len())
         };
-        let Some(option) = self.fast_open.take_if(fits) else { return false };
+        let option = self.rare.if_present().and_then(|rare| rare.fast_open.take_if(fits));
+        let Some(option) = option else { return false };
         Cursor { out: place, at: 0 }.put_fast_open(&option);
         true
     }
@@ -367,6 +388,14 @@ impl Cursor<'_> {
 mod tests {
     use super::*;
 
+    fn mss(mss: u16) -> TcpOptions {
+        RareOptions { mss: Some(mss), ..RareOptions::default() }.into()
+    }
+
+    fn window_scale(shift: u8) -> TcpOptions {
+        RareOptions { window_scale: Some(shift), ..RareOptions::default() }.into()
+    }
+
     fn parse(bytes: &'static [u8]) -> TcpOptions {
         TcpOptions::parse(&Bytes::from_static(bytes), 0, bytes.len())
     }
@@ -393,7 +422,7 @@ mod tests {
     #[test]
     fn the_last_duplicate_counts() {
         assert_eq!(parse(&[2, 4, 0, 1, 2, 4, 0, 2]).mss, Some(2));
-        assert_eq!(parse(&[253, 4, 0, 1, 253, 4, 0, 1]).experimental.unwrap().len(), 2);
+        assert_eq!(parse(&[253, 4, 0, 1, 253, 4, 0, 1]).experimental.as_ref().unwrap().len(), 2);
     }
 
     #[test]
@@ -403,7 +432,7 @@ mod tests {
             bytes.extend_from_slice(rest);
             let len = bytes.len();
             let options = TcpOptions::parse(&bytes.into(), 0, len);
-            assert_eq!(options, TcpOptions { window_scale: Some(9), unknown: 1, ..TcpOptions::default() }, "{rest:?}");
+            assert_eq!(options, TcpOptions { unknown: 1, ..window_scale(9) }, "{rest:?}");
         }
     }
 
@@ -425,14 +454,14 @@ mod tests {
             bytes.extend_from_slice(&[2, 4, 5, 0]);
             let len = bytes.len();
             let options = TcpOptions::parse(&bytes.into(), 0, len);
-            assert_eq!(options, TcpOptions { mss: Some(0x500), unknown: 1, ..TcpOptions::default() }, "{option:?}");
+            assert_eq!(options, TcpOptions { unknown: 1, ..mss(0x500) }, "{option:?}");
         }
     }
 
     #[test]
     fn signatures_are_noted_and_skipped() {
         let md5 = parse(&[1, 1, 19, 18, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 2, 4, 5, 0]);
-        assert_eq!(md5, TcpOptions { mss: Some(0x500), unknown: 1, is_signed: true, ..TcpOptions::default() });
+        assert_eq!(md5, TcpOptions { unknown: 1, is_signed: true, ..mss(0x500) });
         assert_eq!(md5.wire_len(), 4);
         assert!(parse(&[29, 4, 1, 1]).is_signed);
         assert!(!parse(&[1, 0, 19, 2]).is_signed, "it is behind the end");
@@ -442,7 +471,7 @@ mod tests {
     fn multipath_options_are_noted_and_skipped() {
         // DSS with a DATA_ACK of 4 bytes (RFC 8684 section 3.3), and MP_PRIO behind timestamps.
         let dss = parse(&[30, 8, 0x20, 1, 0, 0, 0, 9, 2, 4, 5, 0]);
-        assert_eq!(dss, TcpOptions { mss: Some(0x500), unknown: 1, is_multipath: true, ..TcpOptions::default() });
+        assert_eq!(dss, TcpOptions { unknown: 1, is_multipath: true, ..mss(0x500) });
         assert_eq!(dss.wire_len(), 4);
         assert!(parse(&[8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 30, 3, 0x50]).is_multipath);
         assert!(!parse(&[1, 0, 30, 3, 0x50]).is_multipath, "it is behind the end");
@@ -463,7 +492,9 @@ mod tests {
         let timestamps = Some(Timestamps { val: 1, ecr: 2 });
         let alone = TcpOptions { timestamps, ..TcpOptions::default() };
         assert_eq!(write(&alone), [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
-        let syn = TcpOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true, ..alone.clone() };
+        let rare =
+            RareOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true, ..RareOptions::default() };
+        let syn = TcpOptions { timestamps, ..rare.into() };
         assert_eq!(write(&syn), [2, 4, 5, 0xb4, 3, 3, 7, 4, 2, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         for (n, len) in [(1, 24), (2, 32), (3, 40)] {
             assert_eq!(TcpOptions { sack: blocks(n), ..alone.clone() }.wire_len(), len);
@@ -473,7 +504,7 @@ mod tests {
             [1, 1, 5, 10, 0, 0, 0, 0, 0, 0, 0, 5]
         );
         assert_eq!(
-            write(&TcpOptions { mss: Some(5), window_scale: Some(1), ..TcpOptions::default() }),
+            write(&RareOptions { mss: Some(5), window_scale: Some(1), ..RareOptions::default() }.into()),
             [2, 4, 0, 5, 3, 3, 1, 0]
         );
     }
@@ -499,8 +530,7 @@ mod tests {
         let tight = TcpOptions {
             timestamps: Some(Timestamps { val: 1, ecr: 2 }),
             sack: blocks(3),
-            user_timeout: Some(UserTimeout::from_wire(9)),
-            ..TcpOptions::default()
+            ..RareOptions { user_timeout: Some(UserTimeout::from_wire(9)), ..RareOptions::default() }.into()
         };
         assert_eq!(tight.layout_len(true), 44);
         let bytes = write(&tight);
@@ -512,10 +542,11 @@ mod tests {
     fn a_long_experiment_identifier_is_read_as_a_short_one_and_data() {
         let long =
             Experimental { second_kind: true, id: ExperimentalId::Long(0x0102_0304), data: Bytes::from_static(b"x") };
-        let options = TcpOptions { experimental: Some([long.clone()].into()), ..TcpOptions::default() };
+        let rare = RareOptions { experimental: Some([long.clone()].into()), ..RareOptions::default() };
+        let options = TcpOptions::from(rare);
         let bytes = write(&options);
         assert_eq!(bytes, [254, 7, 1, 2, 3, 4, b'x', 0]);
-        let read = TcpOptions::parse(&bytes.into(), 0, 8).experimental.unwrap();
+        let read = TcpOptions::parse(&bytes.into(), 0, 8).experimental.take().unwrap();
         assert_eq!(read[0].id, ExperimentalId::Short(0x0102));
         assert_eq!(read[0].with_long_id(), Some(long));
     }

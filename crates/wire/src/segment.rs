@@ -1,6 +1,7 @@
 //! A TCP segment as a value (RFC 9293 section 3.1 and the options in use).
 
 use core::fmt;
+use core::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use holdover_base::Duration;
@@ -127,16 +128,10 @@ impl fmt::Display for Segment {
 /// The options of one segment.
 ///
 /// They are kept by meaning, not by position: a segment that is read and written again carries the same options in the
-/// order of the fields below. [`TcpOptions::unknown`] counts those that were skipped when reading (RFC 9293 section 3.2,
-/// MUST-6: an unknown option is ignored).
+/// order of timestamps, Accurate ECN and SACK among those of [`RareOptions`], which are read and written as fields of this type.
+/// [`TcpOptions::unknown`] counts those that were skipped when reading (RFC 9293 section 3.2, MUST-6: an unknown option is ignored).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TcpOptions {
-    /// Maximum Segment Size, kind 2 (RFC 9293 section 3.7.1), in bytes of payload.
-    pub mss: Option<u16>,
-    /// Window Scale, kind 3 (RFC 7323 section 2), as a shift count.
-    pub window_scale: Option<u8>,
-    /// SACK-Permitted, kind 4 (RFC 2018 section 2).
-    pub sack_permitted: bool,
     /// Timestamps, kind 8 (RFC 7323 section 3).
     pub timestamps: Option<Timestamps>,
     /// SACK blocks, kind 5 (RFC 2018 section 3), the most recently received first; a duplicate is reported in the first
@@ -144,13 +139,8 @@ pub struct TcpOptions {
     pub sack: SackBlocks,
     /// Accurate ECN, kind 172 or 174 (RFC 9768 section 3.2.3).
     pub accurate_ecn: Option<AccurateEcn>,
-    /// User Timeout, kind 28 (RFC 5482).
-    pub user_timeout: Option<UserTimeout>,
-    /// Fast Open, kind 34 or as an experiment (RFC 7413 section 4.1.1), which only SYNs carry: hence one word.
-    pub fast_open: Option<Box<FastOpen>>,
-    /// Shared experimental options, kinds 253 and 254 with an experiment identifier (RFC 6994). `None` is the usual case
-    /// and costs one word.
-    pub experimental: Option<Box<[Experimental]>>,
+    /// The other options, which hardly any segment but a SYN carries: `options.mss` is `options.rare.mss`.
+    pub rare: Rare,
     /// The number of options skipped on parsing, for an unknown kind or an invalid length; not emitted.
     pub unknown: u8,
     /// One of the skipped options is a signature (TCP-MD5, TCP-AO), which covers at least ACK and window: the receiver drops a segment
@@ -159,6 +149,114 @@ pub struct TcpOptions {
     /// One of the skipped options is of Multipath TCP, whose window counts from the DATA_ACK in it and not from the ACK in the
     /// header (RFC 8684 section 3.3.1). Not emitted.
     pub is_multipath: bool,
+}
+
+/// A move of up to 128 bytes is a few vector instructions, one of more a call of memcpy(3).
+const _: () = assert!(size_of::<Segment>() <= 128);
+
+/// The options of SYNs, and others that few segments carry.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RareOptions {
+    /// Maximum Segment Size, kind 2 (RFC 9293 section 3.7.1), in bytes of payload.
+    pub mss: Option<u16>,
+    /// Window Scale, kind 3 (RFC 7323 section 2), as a shift count.
+    pub window_scale: Option<u8>,
+    /// SACK-Permitted, kind 4 (RFC 2018 section 2).
+    pub sack_permitted: bool,
+    /// User Timeout, kind 28 (RFC 5482).
+    pub user_timeout: Option<UserTimeout>,
+    /// Fast Open, kind 34 or as an experiment (RFC 7413 section 4.1.1).
+    pub fast_open: Option<Box<FastOpen>>,
+    /// Shared experimental options, kinds 253 and 254 with an experiment identifier (RFC 6994).
+    pub experimental: Option<Box<[Experimental]>>,
+}
+
+impl RareOptions {
+    const NONE: &'static Self = &Self {
+        mss: None,
+        window_scale: None,
+        sack_permitted: false,
+        user_timeout: None,
+        fast_open: None,
+        experimental: None,
+    };
+}
+
+/// [`RareOptions`] in one word: on the heap if there are any. Reads need no distinction; a write allocates them.
+#[derive(Clone, Default)]
+pub struct Rare(Option<Box<RareOptions>>);
+
+impl Rare {
+    /// The options to change if any was ever set.
+    #[inline]
+    pub(crate) fn if_present(&mut self) -> Option<&mut RareOptions> {
+        self.0.as_deref_mut()
+    }
+
+    /// Whether none was ever set.
+    #[inline]
+    pub(crate) const fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Deref for Rare {
+    type Target = RareOptions;
+
+    #[inline]
+    fn deref(&self) -> &RareOptions {
+        self.0.as_deref().unwrap_or(RareOptions::NONE)
+    }
+}
+
+impl DerefMut for Rare {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut RareOptions {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl PartialEq for Rare {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.is_none() && other.0.is_none()) || **self == **other
+    }
+}
+
+impl Eq for Rare {}
+
+impl fmt::Debug for Rare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl From<RareOptions> for Rare {
+    fn from(options: RareOptions) -> Self {
+        Self(Some(Box::new(options)))
+    }
+}
+
+impl From<RareOptions> for TcpOptions {
+    fn from(options: RareOptions) -> Self {
+        Self { rare: options.into(), ..Self::default() }
+    }
+}
+
+impl Deref for TcpOptions {
+    type Target = RareOptions;
+
+    #[inline]
+    fn deref(&self) -> &RareOptions {
+        &self.rare
+    }
+}
+
+impl DerefMut for TcpOptions {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut RareOptions {
+        &mut self.rare
+    }
 }
 
 impl TcpOptions {

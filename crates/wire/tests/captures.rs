@@ -10,8 +10,8 @@ use bytes::Bytes;
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_wire::pcapng::{CaptureDirection, Interface, Record, Writer};
 use holdover_wire::{
-    CaptureError, EmitError, Experimental, ExperimentalId, Flags, IcmpEcho, IcmpError, Packet, Payload, SackBlocks,
-    Segment, Seq, SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, pcap,
+    CaptureError, EmitError, Experimental, ExperimentalId, Flags, IcmpEcho, IcmpError, Packet, Payload, RareOptions,
+    SackBlocks, Segment, Seq, SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, pcap,
 };
 use pcap_parser::{Block, OptionCode, PcapNGOption, parse_block_le, parse_pcap, parse_pcap_header};
 use support::{V4, V6, full_segment};
@@ -227,17 +227,18 @@ fn for_show(out: impl io::Write) -> usize {
 }
 
 fn payloads(v6: bool) -> Vec<Payload> {
+    let rare = RareOptions {
+        mss: Some(1460),
+        window_scale: Some(7),
+        sack_permitted: true,
+        user_timeout: UserTimeout::from_duration(Duration::from_secs(600)),
+        ..RareOptions::default()
+    };
     let syn = Segment {
         seq: Seq::new(999),
         ack: Seq::new(0),
         flags: Flags::SYN,
-        options: TcpOptions {
-            mss: Some(1460),
-            window_scale: Some(7),
-            sack_permitted: true,
-            user_timeout: UserTimeout::from_duration(Duration::from_secs(600)),
-            ..full_segment().options
-        },
+        options: TcpOptions { rare: rare.into(), ..full_segment().options },
         payload: Bytes::new(),
         ..full_segment()
     };
@@ -254,7 +255,7 @@ fn payloads(v6: bool) -> Vec<Payload> {
     let experimental = Some([Experimental { second_kind: true, id, data: Bytes::from_static(b"xyz") }].into());
     let odd = Segment {
         seq: Seq::new(1004),
-        options: TcpOptions { experimental, ..TcpOptions::default() },
+        options: RareOptions { experimental, ..RareOptions::default() }.into(),
         payload: Bytes::from_static(b"odd"),
         ..data.clone()
     };

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use holdover_wire::{
-    Experimental, ExperimentalId, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, SackBlocks, Segment, Seq,
-    SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, fuzz,
+    Experimental, ExperimentalId, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, RareOptions, SackBlocks,
+    Segment, Seq, SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, fuzz,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -125,36 +125,28 @@ fn fragment(offset: u16, more: bool) -> Payload {
 
 fn valid() -> BTreeMap<&'static str, Vec<u8>> {
     let sack: SackBlocks = (0..4).map(|i| SeqRange::new(Seq::new(100 * i), Seq::new(100 * i + 9))).collect();
-    let experimental = |id| Some([Experimental { second_kind: false, id, data: Bytes::from_static(b"data") }].into());
+    let experimental = |id| {
+        let option = Experimental { second_kind: false, id, data: Bytes::from_static(b"data") };
+        TcpOptions::from(RareOptions { experimental: Some([option].into()), ..RareOptions::default() })
+    };
     let udp = || Udp { src_port: 1, dst_port: 2, payload: Bytes::from_static(b"odd") };
     let echo = |reply| IcmpEcho { reply, id: 1, seq: 2, payload: Bytes::from_static(b"ping") };
-    let syn = TcpOptions {
+    let rare = RareOptions {
         mss: Some(1460),
         window_scale: Some(15),
         sack_permitted: true,
         user_timeout: Some(UserTimeout::from_wire(0x8001)),
-        ..full_segment().options
+        ..RareOptions::default()
     };
+    let syn = TcpOptions { rare: rare.into(), ..full_segment().options };
     BTreeMap::from([
         ("tcp-v4", v4(full_segment())),
         ("tcp-v6", v6(full_segment())),
         ("tcp-syn", v4(Segment { flags: Flags::SYN, ..with_options(syn) })),
         ("tcp-all-flags", v6(Segment { flags: Flags::all(), urgent: 1, ..full_segment() })),
         ("tcp-four-sack-blocks", v4(with_options(TcpOptions { sack, ..TcpOptions::default() }))),
-        (
-            "tcp-experimental-short",
-            v4(with_options(TcpOptions {
-                experimental: experimental(ExperimentalId::Short(9)),
-                ..TcpOptions::default()
-            })),
-        ),
-        (
-            "tcp-experimental-long",
-            v4(with_options(TcpOptions {
-                experimental: experimental(ExperimentalId::Long(9)),
-                ..TcpOptions::default()
-            })),
-        ),
+        ("tcp-experimental-short", v4(with_options(experimental(ExperimentalId::Short(9))))),
+        ("tcp-experimental-long", v4(with_options(experimental(ExperimentalId::Long(9))))),
         ("udp-v4", v4(udp())),
         ("udp-v6", v6(udp())),
         ("echo-v4", v4(echo(false))),

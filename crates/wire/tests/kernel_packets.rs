@@ -4,8 +4,8 @@ mod support;
 
 use bytes::Bytes;
 use holdover_wire::{
-    Checksums, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, TcpOptions, Timestamps, Udp,
-    Unreachable,
+    Checksums, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, RareOptions, Segment, Seq, TcpOptions,
+    Timestamps, Udp, Unreachable,
 };
 use proptest::prelude::*;
 use smoltcp::wire as other;
@@ -55,13 +55,9 @@ fn a_syn_of_the_kernel_is_read() {
         [(SYN_V4, 1460, 64_240, 0x277f_fce2, 0x6d39_2bb7), (SYN_V6, 1440, 64_800, 0x53f4_5872, 0x40d9_2287)]
     {
         let packet = parse(hex);
-        let options = TcpOptions {
-            mss: Some(mss),
-            window_scale: Some(10),
-            sack_permitted: true,
-            timestamps: Some(Timestamps { val, ecr: 0 }),
-            ..TcpOptions::default()
-        };
+        let rare =
+            RareOptions { mss: Some(mss), window_scale: Some(10), sack_permitted: true, ..RareOptions::default() };
+        let options = TcpOptions { timestamps: Some(Timestamps { val, ecr: 0 }), ..rare.into() };
         let syn = Segment {
             src_port: 40_001,
             dst_port: 80,
@@ -199,8 +195,8 @@ fn check_options_with_the_other_codec(mut bytes: &[u8], options: &TcpOptions) {
         + usize::from(options.accurate_ecn.is_some())
         + options.experimental.iter().flatten().count();
     assert_eq!(unknown, ours);
-    let known =
-        TcpOptions { user_timeout: None, fast_open: None, accurate_ecn: None, experimental: None, ..options.clone() };
+    let rare = RareOptions { user_timeout: None, fast_open: None, experimental: None, ..(*options.rare).clone() };
+    let known = TcpOptions { accurate_ecn: None, rare: rare.into(), ..options.clone() };
     assert_eq!(seen, known);
 }
 

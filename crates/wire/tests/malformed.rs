@@ -5,7 +5,7 @@ mod support;
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{
     Checksums, EmitError, Experimental, ExperimentalId, Flags, Fragment, IcmpError, Layer, Packet, ParseError, Payload,
-    Segment, TcpOptions, Udp, Unreachable,
+    RareOptions, Segment, TcpOptions, Udp, Unreachable,
 };
 use support::{V4, V6, full_segment, unhex};
 
@@ -238,13 +238,13 @@ fn extensions_of_an_icmp_error_are_not_part_of_the_quote() {
 
 #[test]
 fn values_that_have_no_bytes_are_refused_and_leave_the_buffer_alone() {
-    let too_many = TcpOptions {
+    let too_many = TcpOptions::from(RareOptions {
         experimental: Some(
             [Experimental { second_kind: false, id: ExperimentalId::Short(1), data: Bytes::from_static(&[0; 37]) }]
                 .into(),
         ),
-        ..TcpOptions::default()
-    };
+        ..RareOptions::default()
+    });
     let long = Bytes::from_static(&[0; 65_536]);
     for (packet, error) in [
         (Packet::new(V4.0, V6.1, udp()), EmitError::MixedFamilies { src: V4.0, dst: V6.1 }),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Direction, Presence, SegmentFilter as _, Verdict};
 use holdover_flow::{HoldBack, Holds, Rules};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+use holdover_wire::{Flags, Packet, RareOptions, Segment, Seq, TcpOptions};
 use proptest::prelude::*;
 
 use super::FreezeConfig;
@@ -52,7 +52,7 @@ impl Script {
         let buffer = DiverterConfig { diverts: false, ..DiverterConfig::default() };
         let filter = GatewayDaemon::with_treatment(Treatment::Freeze(config), rules, buffer);
         let mut script = Self { filter, now: Instant::from_secs(1) };
-        let options = TcpOptions { window_scale: Some(0), ..TcpOptions::default() };
+        let options = TcpOptions::from(RareOptions { window_scale: Some(0), ..RareOptions::default() });
         let mut syn = segment((1000, 80), Flags::SYN, 0, 0, 500, 0);
         syn.options = options.clone();
         let mut reply = segment((80, 1000), Flags::SYN | Flags::ACK, first.wrapping_sub(1), 1, 500, 0);

@@ -14,7 +14,7 @@ use holdover_wire::Seq;
 
 use crate::config::{AckCounting, Algorithm, CongestionConfig, CwndIncrease, HyStartVariant, SsthreshBasis};
 use cubic::Cubic;
-use hystart::HyStart;
+use hystart::{HyStart, LOW_WINDOW};
 use hystart_plus_plus::{Growth, HyStartPlusPlus};
 
 /// "No limit yet": the slow-start threshold before the first loss.
@@ -28,6 +28,10 @@ pub(crate) struct CongestionWindow {
     /// Acknowledged segments that have not opened the window yet (congestion avoidance).
     credit: u32,
     cubic: Cubic,
+    /// The round of Linux's HyStart: whether there is one, when it began, and with which segment it ends.
+    hystart_runs: bool,
+    hystart_start: Instant,
+    hystart_end: Seq,
     /// The detector of the end of slow start, while it lasts.
     watch: Option<Box<SlowStartWatch>>,
     /// The most that was in flight since `used_since` while the application, not the window, was the limit.
@@ -68,6 +72,9 @@ impl CongestionWindow {
             ssthresh: INFINITE_SSTHRESH,
             credit: 0,
             cubic: Cubic::new(),
+            hystart_runs: false,
+            hystart_start: now,
+            hystart_end: Seq::default(),
             watch: None,
             used: 0,
             used_since: now,
@@ -119,6 +126,7 @@ impl CongestionWindow {
     /// A retransmission timeout: the estimates of the path are discarded.
     pub(crate) fn forget_path(&mut self) {
         self.cubic.reset();
+        self.hystart_runs = false;
         self.watch = None;
     }
 
@@ -174,15 +182,27 @@ impl CongestionWindow {
             return;
         }
         if !self.in_slow_start() || self.cubic.hystart_found {
+            self.hystart_runs = false;
             self.watch = None;
             return;
         }
         let Some(delay_min) = delay_min else { return };
-        if !matches!(self.watch.as_deref(), Some(SlowStartWatch::Linux(_))) {
-            self.watch = Some(Box::new(SlowStartWatch::Linux(HyStart::new())));
+        if !self.hystart_runs || sample.snd_una.gt(self.hystart_end) {
+            self.hystart_runs = true;
+            self.hystart_start = sample.now;
+            self.hystart_end = sample.snd_nxt;
+            if let Some(watch) = self.watch.as_deref_mut() {
+                *watch = SlowStartWatch::Linux(HyStart::new(sample.now));
+            }
         }
-        let Some(SlowStartWatch::Linux(hystart)) = self.watch.as_deref_mut() else { return };
-        if hystart.on_ack(delay_min, self.cwnd, rtt.max(Duration::from_micros(1)), sample) {
+        // Most connections that do little stay here, and need no watch.
+        if self.cwnd < LOW_WINDOW {
+            return;
+        }
+        let start = self.hystart_start;
+        let watch = self.watch.get_or_insert_with(|| Box::new(SlowStartWatch::Linux(HyStart::new(start))));
+        let SlowStartWatch::Linux(hystart) = &mut **watch else { return };
+        if hystart.on_ack(start, delay_min, rtt.max(Duration::from_micros(1)), sample) {
             self.cubic.hystart_found = true;
             self.ssthresh = self.cwnd;
         }

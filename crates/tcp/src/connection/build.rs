@@ -6,23 +6,61 @@ use holdover_wire::{Flags, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Times
 
 use super::Connection;
 
+/// What a segment says besides that which each one carries.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) seq: Seq,
+    pub(super) flags: Flags,
+    pub(super) payload: Bytes,
+}
+
+impl Content {
+    /// An ACK without data.
+    pub(super) const fn ack(seq: Seq) -> Self {
+        Self { seq, flags: Flags::ACK, payload: Bytes::new() }
+    }
+}
+
+/// Fields of a header that follow from the connection's state.
+struct Fields {
+    ack: Seq,
+    window: u16,
+    urgent: u16,
+}
+
 impl Connection {
     /// A segment with everything that each one carries: the ACK, the window and the options.
-    pub(super) fn build(&mut self, now: Instant, seq: Seq, mut flags: Flags, payload: Bytes) -> Segment {
-        let is_syn = flags.contains(Flags::SYN);
-        let ack = self.ack_point();
-        let options = if is_syn { self.syn_options(now) } else { self.options(now, payload.len()) };
-        if self.accurate_ecn.is_some() {
-            self.note_ecn_option_sent(now, &options, SeqRange::new(seq, seq + payload.len() as u32));
+    #[inline(never)]
+    pub(super) fn build(&mut self, now: Instant, content: Content) -> Segment {
+        if content.flags.contains(Flags::SYN) || self.snd.urgent.is_some() || self.has_rare_options() {
+            return self.build_with_rare_options(now, content);
         }
+        let ack = self.ack_point();
+        let window = self.announce_window(ack);
+        let options = TcpOptions { timestamps: self.timestamps_option(now), ..TcpOptions::default() };
+        self.assemble(content, Fields { ack, window, urgent: 0 }, options)
+    }
+
+    #[inline(never)]
+    fn build_with_rare_options(&mut self, now: Instant, mut content: Content) -> Segment {
+        let ack = self.ack_point();
+        let options = self.options(now, &content);
+        let is_syn = content.flags.contains(Flags::SYN);
         let window = if is_syn { self.syn_window() } else { self.announce_window(ack) };
         let urgent = match self.snd.urgent {
-            Some(end) if end.gt(seq) && !is_syn && !flags.contains(Flags::RST) => {
-                flags |= Flags::URG;
-                (end - seq).min(0xffff) as u16
+            Some(end) if end.gt(content.seq) && !content.flags.intersects(Flags::SYN | Flags::RST) => {
+                content.flags |= Flags::URG;
+                (end - content.seq).min(0xffff) as u16
             }
             _ => 0,
         };
+        self.assemble(content, Fields { ack, window, urgent }, options)
+    }
+
+    #[inline(always)]
+    fn assemble(&mut self, content: Content, fields: Fields, options: TcpOptions) -> Segment {
+        let Content { seq, flags, payload } = content;
+        let Fields { ack, window, urgent } = fields;
         let acks = flags.contains(Flags::ACK);
         if acks && !flags.contains(Flags::RST) {
             self.note_ack_sent(ack);
@@ -65,33 +103,66 @@ impl Connection {
     }
 
     /// Bytes of data that fit into a segment besides the SACK blocks it has to carry and the room that the owner reserves.
+    #[inline]
     pub(super) fn data_room(&self) -> u32 {
         let room = self.snd.mss.saturating_sub(self.steering.option_room).max(1);
+        if self.has_rare_options() { self.data_room_beside_options(room) } else { room }
+    }
+
+    #[inline(never)]
+    fn data_room_beside_options(&self, room: u32) -> u32 {
         if self.sends_ecn_option() {
             return room.saturating_sub(self.ecn_and_sack_len()).max(1);
         }
-        if !self.sack || (!self.received.has_gap() && self.rcv.dsack.is_none()) {
+        if !self.reports_sack_blocks() {
             return room;
         }
         let options = TcpOptions { sack: self.sack_blocks(), ..TcpOptions::default() };
         room.saturating_sub(options.wire_len() as u32).max(1)
     }
 
-    fn options(&mut self, now: Instant, payload_len: usize) -> TcpOptions {
-        let timestamps = self.timestamps.as_ref().map(|ts| Timestamps {
+    #[inline]
+    fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
+        self.timestamps.as_ref().map(|ts| Timestamps {
             val: self.timestamp_clock(now),
             ecr: ts.recent.wrapping_add(self.steering.echo_shift),
-        });
-        let mut options = TcpOptions { timestamps, ..TcpOptions::default() };
-        if self.sack && (self.received.has_gap() || self.rcv.dsack.is_some()) {
-            options.sack = self.sack_blocks();
-        }
-        if self.user_timeout_option_fits(payload_len) {
-            options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
-            self.pending.user_timeout_option = false;
-        }
-        if self.sends_ecn_option() {
-            self.add_ecn_option(&mut options);
+        })
+    }
+
+    /// Whether a segment may carry options besides timestamps: all that the fast path looks at.
+    #[inline]
+    fn has_rare_options(&self) -> bool {
+        self.received.has_gap()
+            || self.rcv.dsack.is_some()
+            || self.accurate_ecn.is_some()
+            || self.pending.user_timeout_option
+    }
+
+    fn reports_sack_blocks(&self) -> bool {
+        self.sack && (self.received.has_gap() || self.rcv.dsack.is_some())
+    }
+
+    fn options(&mut self, now: Instant, content: &Content) -> TcpOptions {
+        let payload_len = content.payload.len();
+        let options = if content.flags.contains(Flags::SYN) {
+            self.syn_options(now)
+        } else {
+            let mut options = TcpOptions { timestamps: self.timestamps_option(now), ..TcpOptions::default() };
+            if self.reports_sack_blocks() {
+                options.sack = self.sack_blocks();
+            }
+            if self.user_timeout_option_fits(payload_len) {
+                options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
+                self.pending.user_timeout_option = false;
+            }
+            if self.sends_ecn_option() {
+                self.add_ecn_option(&mut options);
+            }
+            options
+        };
+        if self.accurate_ecn.is_some() {
+            let data = SeqRange::new(content.seq, content.seq + payload_len as u32);
+            self.note_ecn_option_sent(now, &options, data);
         }
         options
     }
@@ -100,15 +171,17 @@ impl Connection {
     /// is, it waits.
     #[inline]
     pub(super) fn user_timeout_option_fits(&self, payload_len: usize) -> bool {
-        if !self.pending.user_timeout_option {
-            return false;
-        }
+        self.pending.user_timeout_option && self.has_room_for_user_timeout(payload_len)
+    }
+
+    #[cold]
+    fn has_room_for_user_timeout(&self, payload_len: usize) -> bool {
         let mut options = TcpOptions {
             timestamps: self.timestamps.as_ref().map(|_| Timestamps { val: 0, ecr: 0 }),
             sack: if self.sack { self.sack_blocks() } else { SackBlocks::default() },
-            user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
             ..TcpOptions::default()
         };
+        options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
         if self.sends_ecn_option() {
             self.add_ecn_option(&mut options);
         }

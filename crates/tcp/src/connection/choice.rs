@@ -9,7 +9,7 @@ use crate::counters::Reason;
 use crate::recovery::RecoveryState;
 use crate::state::State;
 
-/// What goes out next.
+/// What goes out next. Eight bytes, and no value within a value: it stays in registers from the decision to the segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     Reset,
@@ -18,8 +18,9 @@ pub(super) enum Choice {
     /// Our SYN or SYN-ACK.
     Handshake(Reason),
     /// The record at this index of the retransmission queue again.
-    Retransmit(usize, Reason),
-    New(NewData),
+    Retransmit(u32, Reason),
+    /// New data: so many bytes, and whether the FIN goes with them or alone.
+    New(u32, bool, Reason),
     WindowProbe,
     KeepAlive,
     Ack(Reason),
@@ -29,21 +30,16 @@ impl Choice {
     pub(super) const fn reason(self) -> Reason {
         match self {
             Self::Reset | Self::ForeignReset(_) => Reason::Reset,
-            Self::Handshake(reason) | Self::Retransmit(_, reason) | Self::Ack(reason) => reason,
-            Self::New(new) => new.reason,
+            Self::Handshake(reason) | Self::Retransmit(_, reason) | Self::New(_, _, reason) | Self::Ack(reason) => {
+                reason
+            }
             Self::WindowProbe => Reason::WindowProbe,
             Self::KeepAlive => Reason::KeepAlive,
         }
     }
 }
 
-/// New data: the number of bytes, and whether the FIN goes with them or alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct NewData {
-    pub(super) len: u32,
-    pub(super) fin: bool,
-    pub(super) reason: Reason,
-}
+const _: () = assert!(size_of::<Result<Choice, Blocked>>() <= 8);
 
 /// Why nothing goes out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,8 +64,8 @@ impl Connection {
         if self.pending.reset {
             return Ok(Choice::Reset);
         }
-        if let Some(seq) = self.pending.foreign_reset {
-            return Ok(Choice::ForeignReset(seq));
+        if self.pending.foreign_reset {
+            return Ok(Choice::ForeignReset(self.challenges.reset_at));
         }
         match self.state {
             State::Closed => return Err(Blocked::NothingToSend),
@@ -121,22 +117,10 @@ impl Connection {
         }
         let in_flight = self.in_flight_for_window();
         let room = in_flight < self.congestion.cwnd();
-        if self.pending.new_data_first {
-            let blocked = match self.choose_new() {
-                Ok(_) if room && !self.pacer_is_open(now) => return Err(Blocked::Pacer),
-                Ok(new) if room => return Ok(Choice::New(new)),
-                Ok(_) => Blocked::CongestionWindow,
-                Err(blocked) => blocked,
-            };
-            // RFC 5682 section 3.1 step 2b: the answer to the new data decides, and nothing is sent again before it.
-            if self.snd.nxt.gt(self.recovery.high_seq) {
-                return Err(blocked);
-            }
-            // Without new data a spurious timeout cannot be detected (Linux `tcp_xmit_recovery`).
-            self.pending.new_data_first = false;
-            if let Some(episode) = self.recovery.episode.if_present() {
-                episode.frto = false;
-            }
+        if self.pending.new_data_first
+            && let Some(result) = self.choose_new_first(now, room)
+        {
+            return result;
         }
         if let Some(index) = self.queue.next_lost() {
             let sent = self.queue.get(index);
@@ -151,21 +135,21 @@ impl Connection {
                 return Err(Blocked::Pacer);
             }
             let reason = if self.recovery.episode.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
-            return Ok(Choice::Retransmit(index, reason));
+            return Ok(Choice::Retransmit(index as u32, reason));
         }
-        let mut new = match self.choose_new() {
+        let (len, fin, mut reason) = match self.choose_new() {
             Ok(new) => new,
             Err(blocked) if room => return self.choose_repair_ahead(now, blocked),
             Err(blocked) => return Err(blocked),
         };
         if !room {
             // Linux lets a lone FIN go in any case (`tcp_cwnd_test`).
-            let lone_fin = new.fin && new.len == 0;
+            let lone_fin = fin && len == 0;
             if !lone_fin {
                 return Err(Blocked::CongestionWindow);
             }
         } else if self.recovery.state == RecoveryState::Disorder && self.queue.packets_out() >= self.congestion.cwnd() {
-            new.reason = Reason::LimitedTransmit;
+            reason = Reason::LimitedTransmit;
         }
         if !self.pacer_is_open(now) {
             return Err(Blocked::Pacer);
@@ -173,7 +157,28 @@ impl Connection {
         if room {
             self.begin_burst(now)?;
         }
-        Ok(Choice::New(new))
+        Ok(Choice::New(len, fin, reason))
+    }
+
+    /// RFC 5682 section 3.1 step 2b: new data goes before retransmissions; `None` if there is none to go.
+    #[cold]
+    fn choose_new_first(&mut self, now: Instant, room: bool) -> Option<Result<Choice, Blocked>> {
+        let blocked = match self.choose_new() {
+            Ok(_) if room && !self.pacer_is_open(now) => return Some(Err(Blocked::Pacer)),
+            Ok((len, fin, reason)) if room => return Some(Ok(Choice::New(len, fin, reason))),
+            Ok(_) => Blocked::CongestionWindow,
+            Err(blocked) => blocked,
+        };
+        // RFC 5682 section 3.1 step 2b: the answer to the new data decides, and nothing is retransmitted before it.
+        if self.snd.nxt.gt(self.recovery.high_seq) {
+            return Some(Err(blocked));
+        }
+        // Without new data a spurious timeout cannot be detected (Linux `tcp_xmit_recovery`).
+        self.pending.new_data_first = false;
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.frto = false;
+        }
+        None
     }
 
     /// Segments that RFC 6675 retransmits although they are not presumed lost: NextSeg rules 3 and 4 (section 4).
@@ -192,7 +197,7 @@ impl Connection {
             return Err(Blocked::Pacer);
         }
         self.recovery.episode.to_mut().rescued |= hole.is_none();
-        Ok(Choice::Retransmit(index, Reason::LossRecovery))
+        Ok(Choice::Retransmit(index as u32, Reason::LossRecovery))
     }
 
     /// Segments in flight, as far as the congestion window is concerned. Without limited transmit (RFC 3042) the first
@@ -218,8 +223,9 @@ impl Connection {
         !self.unsent.is_empty() && self.window_edge().gt(self.snd.nxt)
     }
 
-    /// New data by the peer's window, silly window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle (section 3.7.4).
-    fn choose_new(&self) -> Result<NewData, Blocked> {
+    /// New data (bytes, FIN, reason) by the peer's window, silly window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle (section 3.7.4).
+    #[inline(always)]
+    fn choose_new(&self) -> Result<(u32, bool, Reason), Blocked> {
         let fin_due = self.snd.closing && self.snd.fin.is_none() && self.state.may_send();
         let queued = self.unsent.len() as u32;
         if (queued == 0 && !fin_due) || !self.may_send() {
@@ -235,7 +241,6 @@ impl Connection {
         let whole = len == mss;
         let idle = self.is_idle();
         let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
-        let new = NewData { len, fin, reason };
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
         let held_up = self.config.send.nagle && (!self.config.send.minshall || self.has_small_outstanding());
         let is_held = (self.snd.corked || self.snd.more_follows) && !fin;
@@ -244,7 +249,7 @@ impl Connection {
         let half_window = len >= self.snd.max_wnd / 2;
         if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
         {
-            return Ok(new);
+            return Ok((len, fin, reason));
         }
         Err(match (is_held, all_queued) {
             (true, _) => Blocked::Held,
@@ -264,8 +269,8 @@ impl Connection {
         let len = queued.min(self.data_room());
         if len > 0 && len <= usable && self.state.may_send() {
             let fin = self.snd.closing && self.snd.fin.is_none() && len == queued && len < usable;
-            return Choice::New(NewData { len, fin, reason: Reason::LossProbe });
+            return Choice::New(len, fin, Reason::LossProbe);
         }
-        Choice::Retransmit(self.queue.packets_out() as usize - 1, Reason::LossProbe)
+        Choice::Retransmit(self.queue.packets_out() - 1, Reason::LossProbe)
     }
 }

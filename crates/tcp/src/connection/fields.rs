@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Seq, SeqRange};
 
-use crate::config::{AckPolicy, ReceiveConfig};
+use crate::config::{AckPolicy, ReceiveConfig, UserTimeoutConfig};
 use crate::counters::Reason;
 use crate::on_demand::Absent;
 use crate::right_sizing::{ASSUMED_SHARE, RightSizing};
@@ -240,8 +240,8 @@ pub(crate) struct Pending {
     pub(crate) keep_alive: bool,
     /// Less than a full segment may go.
     pub(crate) silly_window_override: bool,
-    /// A reset for a segment that belongs to no connection of ours, at this sequence number.
-    pub(crate) foreign_reset: Option<holdover_wire::Seq>,
+    /// A reset for a segment that belongs to no connection of ours, at [`ChallengeBudget::reset_at`].
+    pub(crate) foreign_reset: bool,
     /// A User Timeout option is due on the next segment.
     pub(crate) user_timeout_option: bool,
 }
@@ -254,8 +254,8 @@ pub(crate) struct Probing {
     pub(crate) backoff: u32,
 }
 
-/// State set by the owner's verbs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// State set by the owner's verbs, and by the peer's options.
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Steering {
     /// The limit of the window that is advertised, in bytes.
     pub(crate) window_clamp: Option<u32>,
@@ -267,22 +267,31 @@ pub(crate) struct Steering {
     pub(crate) barred_below: Option<Seq>,
     /// Bytes of each segment's space that data leaves free for options.
     pub(crate) option_room: u32,
+    /// The user timeout, where it is not the configuration's any more.
+    pub(crate) user_timeout: Option<Box<UserTimeoutConfig>>,
 }
 
 impl Absent for Steering {
-    const ABSENT: &'static Self =
-        &Self { window_clamp: None, ack_held_at: None, echo_shift: 0, barred_below: None, option_room: 0 };
+    const ABSENT: &'static Self = &Self {
+        window_clamp: None,
+        ack_held_at: None,
+        echo_shift: 0,
+        barred_below: None,
+        option_room: 0,
+        user_timeout: None,
+    };
 }
 
 /// Answers to segments that may be made up: how many challenge ACKs this second has seen (RFC 5961 section 10), and when the last answer
-/// was that counts for [`crate::LimitConfig::invalid_ack_interval`].
+/// was that counts for [`crate::LimitConfig::invalid_ack_interval`]. Of a reset, its sequence number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChallengeBudget {
     pub(crate) second: u32,
     pub(crate) used: u16,
     pub(crate) last_at: Option<Instant>,
+    pub(crate) reset_at: Seq,
 }
 
 impl Absent for ChallengeBudget {
-    const ABSENT: &'static Self = &Self { second: 0, used: 0, last_at: None };
+    const ABSENT: &'static Self = &Self { second: 0, used: 0, last_at: None, reset_at: Seq::new(0) };
 }

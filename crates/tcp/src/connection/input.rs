@@ -552,7 +552,8 @@ impl Connection {
     /// Answers with a reset at SEG.ACK: to an unacceptable ACK in the handshake (section 3.10.7.3, first), after which
     /// the connection continues, and to data after CLOSE.
     fn reset_at(&mut self, segment: &Segment) {
-        self.pending.foreign_reset = Some(segment.ack);
+        self.pending.foreign_reset = true;
+        self.challenges.to_mut().reset_at = segment.ack;
     }
 
     /// Our SYN is acknowledged: the sample of its round trip, and the end of its retransmission.

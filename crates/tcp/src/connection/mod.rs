@@ -47,7 +47,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Segment, Seq};
+use holdover_wire::{Packet, Segment, Seq};
 
 use crate::config::{Config, UserTimeoutConfig};
 use crate::congestion::CongestionWindow;
@@ -118,8 +118,6 @@ pub struct Connection {
     timers: Timers,
     challenges: OnDemand<ChallengeBudget>,
     events: EventSet,
-    /// The user timeout, where it is not the configuration's any more.
-    own_user_timeout: Option<Box<UserTimeoutConfig>>,
     /// The retransmission timer is held because the peer's window is closed (`ZeroWindow::Freeze`).
     frozen_by_window: bool,
     /// A burst of sending is in progress: its effect on the window is computed at its end.
@@ -151,6 +149,14 @@ impl Connection {
     /// The peer's address and port.
     pub fn remote(&self) -> SocketAddr {
         self.remote.into()
+    }
+
+    /// Whether `packet` is from the peer to here.
+    #[inline]
+    pub(crate) fn is_addressed_by(&self, packet: &Packet, segment: &Segment) -> bool {
+        (self.local.port, self.remote.port) == (segment.dst_port, segment.src_port)
+            && self.local.ip == packet.dst
+            && self.remote.ip == packet.src
     }
 
     /// The state.
@@ -454,18 +460,22 @@ impl Connection {
 
     /// The user timeout in force, what is advertised, and the rules for both.
     pub fn user_timeout_config(&self) -> &UserTimeoutConfig {
-        self.own_user_timeout.as_deref().unwrap_or(&self.config.user_timeout)
+        self.steering.user_timeout.as_deref().unwrap_or(&self.config.user_timeout)
     }
 
     fn user_timeout_config_mut(&mut self) -> &mut UserTimeoutConfig {
-        self.own_user_timeout.get_or_insert_with(|| Box::new(self.config.user_timeout.clone()))
+        let own = &mut self.steering.to_mut().user_timeout;
+        own.get_or_insert_with(|| Box::new(self.config.user_timeout.clone()))
     }
 
     /// The timestamp clock at `now`.
     fn timestamp_clock(&self, now: Instant) -> u32 {
         let offset = self.timestamps.as_ref().map_or(0, |ts| ts.offset);
-        let tick = self.config.timestamps.unwrap_or(Duration::from_millis(1)).as_nanos().max(1);
-        ((now.as_nanos() / tick) as u32).wrapping_add(offset)
+        const MILLISECOND: u64 = Duration::from_millis(1).as_nanos();
+        let tick = self.config.timestamps.map_or(MILLISECOND, |tick| tick.as_nanos().max(1));
+        // The usual tick is a constant to divide by, which is a multiplication.
+        let ticks = if tick == MILLISECOND { now.as_nanos() / MILLISECOND } else { now.as_nanos() / tick };
+        (ticks as u32).wrapping_add(offset)
     }
 
     /// The largest sequence number the peer may acknowledge: SND.NXT, and one more after a probe with a byte.
@@ -483,6 +493,6 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         let size = size_of::<Connection>();
-        assert!(size <= 864, "{size}");
+        assert!(size <= 824, "{size}");
     }
 }

@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
+use holdover_wire::{Flags, RareOptions, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
 use super::ecn::EcnState;
 use super::fields::{AckState, Pending, ReceiveSpace, SendSpace, TimestampState};
@@ -102,7 +102,6 @@ impl Connection {
             timers: Timers::default(),
             challenges: OnDemand::absent(),
             events: EventSet::default(),
-            own_user_timeout: None,
             frozen_by_window: false,
             sent_data: false,
             push_pending: false,
@@ -175,17 +174,16 @@ impl Connection {
     pub(super) fn syn_options(&self, now: Instant) -> TcpOptions {
         let answering = self.state == State::SynReceived && self.passive;
         let scaling = self.config.window_scale.filter(|_| !answering || self.snd.scale_agreed);
-        TcpOptions {
+        let rare = RareOptions {
             mss: Some(self.syn_mss()),
             window_scale: scaling.map(|shift| shift.min(14)),
             sack_permitted: self.sack,
-            timestamps: self
-                .timestamps
-                .as_ref()
-                .map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent }),
             user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
-            ..TcpOptions::default()
-        }
+            ..RareOptions::default()
+        };
+        let timestamps =
+            self.timestamps.as_ref().map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent });
+        TcpOptions { timestamps, ..rare.into() }
     }
 
     /// The handshake is complete: ESTABLISHED (RFC 9293 section 3.10.7.4, fifth, SYN-RECEIVED).

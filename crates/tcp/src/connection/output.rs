@@ -5,7 +5,8 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq};
 
-use super::choice::{Blocked, Choice, NewData};
+use super::build::Content;
+use super::choice::{Blocked, Choice};
 use super::fields::Timed;
 use super::{Connection, Transmit};
 use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
@@ -31,54 +32,66 @@ impl Connection {
             }
         };
         let reason = choice.reason();
-        let is_data = matches!(choice, Choice::New(_) | Choice::Retransmit(..));
+        let is_data = matches!(choice, Choice::New(..) | Choice::Retransmit(..));
         if is_data && reason != Reason::FastRetransmit && self.counts_pipe_by_acks() {
             self.recovery.episode.to_mut().pipe += 1;
         }
         self.counters.count_sent(reason);
-        let mut segment = self.transmit(now, choice);
-        let ecn = self.mark_departure(&mut segment, choice);
-        Some(Transmit { segment, reason, ecn })
+        if matches!(choice, Choice::Handshake(_) | Choice::ForeignReset(_)) {
+            return Some(Transmit { segment: self.transmit_outside(now, choice), reason, ecn: EcnField::NotEct });
+        }
+        let mut content = self.take_content(now, choice);
+        let (flags, ecn) = self.mark_departure(choice, &content);
+        content.flags |= flags;
+        // The one call that builds a segment writes it to where it is returned: moves of whole segments cost as much as decisions.
+        Some(Transmit { segment: self.build(now, content), reason, ecn })
     }
 
     #[inline]
-    fn mark_departure(&mut self, segment: &mut Segment, choice: Choice) -> EcnField {
-        if matches!(choice, Choice::Handshake(_) | Choice::Reset | Choice::ForeignReset(_)) {
-            return EcnField::NotEct;
+    fn mark_departure(&mut self, choice: Choice, content: &Content) -> (Flags, EcnField) {
+        if matches!(choice, Choice::Reset) {
+            return (Flags::empty(), EcnField::NotEct);
         }
-        let is_new_data = matches!(choice, Choice::New(_)) && !segment.payload.is_empty();
+        let is_new_data = matches!(choice, Choice::New(..)) && !content.payload.is_empty();
         let pure_ack = match choice {
             Choice::Ack(reason) => Some(reason),
             _ => None,
         };
-        let (flags, field) = self.ecn_of_departure(is_new_data, pure_ack);
-        segment.flags |= flags;
-        field
+        self.ecn_of_departure(is_new_data, pure_ack)
     }
 
-    fn transmit(&mut self, now: Instant, choice: Choice) -> Segment {
+    /// A segment of no established connection: of the handshake, or a reset of another connection.
+    #[cold]
+    fn transmit_outside(&mut self, now: Instant, choice: Choice) -> Segment {
         match choice {
-            Choice::Reset => {
-                self.pending.reset = false;
-                self.build(now, self.snd.nxt, Flags::RST | Flags::ACK, Bytes::new())
-            }
             Choice::ForeignReset(seq) => {
-                self.pending.foreign_reset = None;
+                self.pending.foreign_reset = false;
                 self.bare_reset(seq)
             }
-            Choice::Handshake(_) => self.transmit_handshake(now),
-            Choice::Retransmit(index, reason) => self.transmit_again(now, index, reason),
-            Choice::New(new) => self.transmit_new(now, new),
-            Choice::WindowProbe => self.transmit_window_probe(now),
-            Choice::KeepAlive => {
-                self.pending.keep_alive = false;
-                self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new())
-            }
+            _ => self.transmit_handshake(now),
+        }
+    }
+
+    /// What the segment of `choice` says, which counts as sent from now on.
+    #[inline]
+    fn take_content(&mut self, now: Instant, choice: Choice) -> Content {
+        match choice {
+            Choice::New(len, fin, reason) => self.take_new(now, len, fin, reason),
             Choice::Ack(reason) => {
                 if reason == Reason::RequestedAck {
                     self.ack.requested -= 1;
                 }
-                self.build(now, self.snd.nxt, Flags::ACK, Bytes::new())
+                Content::ack(self.snd.nxt)
+            }
+            Choice::Retransmit(index, reason) => self.take_again(now, index as usize, reason),
+            Choice::WindowProbe => self.take_window_probe(),
+            Choice::KeepAlive => {
+                self.pending.keep_alive = false;
+                Content::ack(self.snd.una - 1)
+            }
+            _ => {
+                self.pending.reset = false;
+                Content { flags: Flags::RST | Flags::ACK, ..Content::ack(self.snd.nxt) }
             }
         }
     }
@@ -164,7 +177,7 @@ impl Connection {
         let is_syn_ack = self.state != State::SynSent;
         let flags = if is_syn_ack { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let ecn = self.handshake_ecn_flags(is_syn_ack, is_repeated);
-        let mut segment = self.build(now, self.snd.iss, flags | ecn, Bytes::new());
+        let mut segment = self.build(now, Content { seq: self.snd.iss, flags: flags | ecn, payload: Bytes::new() });
         if !is_repeated {
             self.add_fast_open(&mut segment);
         }
@@ -175,7 +188,8 @@ impl Connection {
     }
 
     /// A segment of the retransmission queue once more.
-    fn transmit_again(&mut self, now: Instant, index: usize, reason: Reason) -> Segment {
+    #[inline(never)]
+    fn take_again(&mut self, now: Instant, index: usize, reason: Reason) -> Content {
         if index == 0 {
             self.pending.head = None;
         }
@@ -206,23 +220,26 @@ impl Connection {
         let mut flags = Flags::ACK;
         flags.set(Flags::FIN, fin);
         flags.set(Flags::PSH, push);
-        self.build(now, seq, flags, payload)
+        Content { seq, flags, payload }
     }
 
-    fn transmit_new(&mut self, now: Instant, new: NewData) -> Segment {
+    #[inline]
+    fn take_new(&mut self, now: Instant, len: u32, fin: bool, reason: Reason) -> Content {
+        // The copy for the queue is made here and put there below: what was just written to memory is slow to read in other units.
+        let payload = self.unsent.take(len as usize);
+        let kept = payload.clone();
+        let len = payload.len() as u32;
         self.pending.silly_window_override = false;
         self.timers.disarm(Timer::SillyWindow);
         if self.queue.is_empty() {
             self.recovery.retransmits = 0;
         }
-        let payload = self.unsent.take(new.len as usize);
-        let len = payload.len() as u32;
         let seq = self.snd.nxt;
         let mut flags = Flags::ACK;
         let held = self.snd.corked || self.snd.more_follows;
         let push = len > 0 && self.unsent.is_empty() && (self.snd.pushed || held);
         flags.set(Flags::PSH, push);
-        if new.fin {
+        if fin {
             flags |= Flags::FIN;
             self.snd.fin = Some(seq + len);
             self.state = match self.state {
@@ -236,18 +253,18 @@ impl Connection {
         let was_empty = self.queue.is_empty();
         self.note_restart(now);
         let departure = self.note_departure(now, was_empty);
-        self.queue.push(Sent { fin: new.fin, push, departure, ..Sent::new(now, seq, payload.clone()) });
         if len < self.data_room() {
             self.snd.sml = seq + len;
         }
-        self.snd.nxt = seq + len + u32::from(new.fin);
+        self.snd.nxt = seq + len + u32::from(fin);
         self.snd.burst_left = self.snd.burst_left.saturating_sub(1);
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
-        self.charge_pacer(now, payload.len());
-        self.after_new_data(now, was_empty, new.reason);
-        self.build(now, seq, flags, payload)
+        self.queue.push(Sent { fin, push, departure, ..Sent::new(now, seq, kept) });
+        self.charge_pacer(now, len as usize);
+        self.after_new_data(now, was_empty, reason);
+        Content { seq, flags, payload }
     }
 
     fn after_new_data(&mut self, now: Instant, was_empty: bool, reason: Reason) {
@@ -278,7 +295,8 @@ impl Connection {
         self.snd.last_data_at = now;
     }
 
-    fn transmit_window_probe(&mut self, now: Instant) -> Segment {
+    #[cold]
+    fn take_window_probe(&mut self) -> Content {
         self.pending.window_probe = false;
         let byte = match self.config.persist.payload {
             ProbePayload::Empty => None,
@@ -287,9 +305,9 @@ impl Connection {
         match byte {
             Some((seq, payload)) => {
                 self.snd.probed_byte |= seq == self.snd.nxt;
-                self.build(now, seq, Flags::ACK, payload)
+                Content { payload, ..Content::ack(seq) }
             }
-            None => self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new()),
+            None => Content::ack(self.snd.una - 1),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::ecn::EcnField;
 use crate::state::State;
 use fast_open::CookieCache;
 use listener::{Handshake, Listener};
-use lookup::Recent;
+use lookup::{Ports, Recent};
 
 /// The most pending answers to segments without a connection; further ones are dropped.
 const MAX_REPLIES: usize = 256;
@@ -232,11 +232,9 @@ impl Endpoint {
     }
 
     fn handle_segment(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> Disposition {
-        let local = SocketAddr::new(packet.dst, segment.dst_port);
-        let remote = SocketAddr::new(packet.src, segment.src_port);
         let ecn = EcnField::of_traffic_class(packet.traffic_class);
         let mut replaced = None;
-        if let Some(index) = self.find_again(local, remote) {
+        if let Some(index) = self.find_again(packet, segment) {
             if self.may_replace(index, segment) {
                 replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
@@ -252,6 +250,8 @@ impl Endpoint {
                 return disposition;
             }
         }
+        let local = SocketAddr::new(packet.dst, segment.dst_port);
+        let remote = SocketAddr::new(packet.src, segment.src_port);
         let disposition = self.handle_stray(now, local, remote, (segment, ecn), replaced);
         if disposition != Disposition::Accepted {
             *self.strays.entry(disposition).or_default() += 1;
@@ -425,16 +425,19 @@ impl Endpoint {
     /// As [`Self::find`], without a search for connections of recent segments. A closed connection is searched for: its
     /// addresses may be another one's by now.
     #[inline]
-    fn find_again(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-        let recent = self.recent.get(local, remote).filter(|&index| {
+    fn find_again(&mut self, packet: &Packet, segment: &Segment) -> Option<u32> {
+        let ports = Ports { local: segment.dst_port, remote: segment.src_port };
+        let recent = self.recent.get(ports, &packet.src).filter(|&index| {
             let connection = self.entries.get(index as usize).and_then(|entry| entry.connection.as_deref());
-            connection.is_some_and(|c| (c.local(), c.remote()) == (local, remote) && !c.is_closed())
+            connection.is_some_and(|c| c.is_addressed_by(packet, segment) && !c.is_closed())
         });
         if recent.is_some() {
             return recent;
         }
+        let local = SocketAddr::new(packet.dst, segment.dst_port);
+        let remote = SocketAddr::new(packet.src, segment.src_port);
         let found = self.find(local, remote)?;
-        self.recent.put(local, remote, found);
+        self.recent.put(ports, &packet.src, found);
         Some(found)
     }
 

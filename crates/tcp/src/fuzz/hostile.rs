@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_wire::{Flags, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Unreachable, UserTimeout};
+use holdover_wire::{
+    Flags, RareOptions, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Unreachable, UserTimeout,
+};
 
 use super::input::Input;
 use super::{check, drain, expire, stream};
@@ -264,14 +266,12 @@ fn near(base: Seq, segment: u32, input: &mut Input<'_>) -> Seq {
 pub(super) fn syn_options(input: &mut Input<'_>) -> TcpOptions {
     let bits = input.byte();
     let has = |bit: u8| bits >> bit & 1 == 1;
-    TcpOptions {
-        mss: has(0).then(|| input.pick(&[0, 1, 100, 536, 1000, 1460, 0xffff])),
-        window_scale: has(1).then(|| input.pick(&[0, 2, 14, 255])),
-        sack_permitted: has(2),
-        timestamps: has(3).then(|| Timestamps { val: input.long(), ecr: 0 }),
-        user_timeout: has(4).then(|| UserTimeout::from_wire(input.word())),
-        ..TcpOptions::default()
-    }
+    let mss = has(0).then(|| input.pick(&[0, 1, 100, 536, 1000, 1460, 0xffff]));
+    let window_scale = has(1).then(|| input.pick(&[0, 2, 14, 255]));
+    let timestamps = has(3).then(|| Timestamps { val: input.long(), ecr: 0 });
+    let user_timeout = has(4).then(|| UserTimeout::from_wire(input.word()));
+    let rare = RareOptions { mss, window_scale, sack_permitted: has(2), user_timeout, ..RareOptions::default() };
+    TcpOptions { timestamps, ..rare.into() }
 }
 
 /// An ICMP error.

@@ -70,16 +70,27 @@ impl Sent {
 /// The retransmission queue and its counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetransmissionQueue {
-    records: OnDemand<VecDeque<Sent>>,
-    sacked: u32,
-    lost: u32,
-    retransmitted: u32,
+    outstanding: OnDemand<Outstanding>,
     marks: OnDemand<Marks>,
     /// Without SACK: segments that have left the network according to duplicate ACKs.
     dup_acked: u32,
+}
+
+/// The records, and the counts of their marks: all zero while there are no records.
+#[derive(Clone, Debug)]
+struct Outstanding {
+    records: VecDeque<Sent>,
+    sacked: u32,
+    lost: u32,
+    retransmitted: u32,
     /// No record before this sequence number awaits retransmission.
     hint: Option<Seq>,
     highest_sacked: Option<Seq>,
+}
+
+impl Absent for Outstanding {
+    const ABSENT: &'static Self =
+        &Self { records: VecDeque::new(), sacked: 0, lost: 0, retransmitted: 0, hint: None, highest_sacked: None };
 }
 
 /// Counts of newly marked segments.
@@ -97,25 +108,25 @@ impl Absent for Marks {
 
 impl RetransmissionQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.outstanding.records.is_empty()
     }
 
     /// Segments sent and not yet acknowledged cumulatively.
     pub(crate) fn packets_out(&self) -> u32 {
-        self.records.len() as u32
+        self.outstanding.records.len() as u32
     }
 
     /// Segments that the peer holds out of order, SACKed or inferred from duplicate ACKs.
     pub(crate) fn sacked(&self) -> u32 {
-        self.sacked + self.dup_acked
+        self.outstanding.sacked + self.dup_acked
     }
 
     pub(crate) fn lost(&self) -> u32 {
-        self.lost
+        self.outstanding.lost
     }
 
     pub(crate) fn retransmitted(&self) -> u32 {
-        self.retransmitted
+        self.outstanding.retransmitted
     }
 
     /// Loss marks so far, of originals and of copies.
@@ -125,28 +136,33 @@ impl RetransmissionQueue {
 
     /// RFC 6675's pipe, in segments.
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.packets_out() + self.retransmitted).saturating_sub(self.sacked() + self.lost)
+        (self.packets_out() + self.outstanding.retransmitted).saturating_sub(self.sacked() + self.outstanding.lost)
     }
 
     pub(crate) fn front(&self) -> Option<&Sent> {
-        self.records.front()
+        self.outstanding.records.front()
+    }
+
+    fn front_mut(&mut self) -> Option<&mut Sent> {
+        self.outstanding.if_present()?.records.front_mut()
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Sent> {
-        self.records.iter()
+        self.outstanding.records.iter()
     }
 
     pub(crate) fn get(&self, index: usize) -> &Sent {
-        &self.records[index]
+        &self.outstanding.records[index]
     }
 
     /// The end of the highest SACKed segment.
     pub(crate) fn highest_sacked(&self) -> Option<Seq> {
-        self.highest_sacked
+        self.outstanding.highest_sacked
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, sent: Sent) {
-        self.records.to_mut().push_back(sent);
+        self.outstanding.to_mut().records.push_back(sent);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -154,23 +170,23 @@ impl RetransmissionQueue {
     }
 
     /// Removes the first record if `ack` covers all of it.
+    #[inline]
     pub(crate) fn pop_acked(&mut self, ack: Seq) -> Option<Sent> {
-        let records = self.records.if_present()?;
-        let sent = records.pop_front_if(|front| front.end().le(ack))?;
-        self.sacked -= u32::from(sent.sacked);
-        self.lost -= u32::from(sent.lost);
-        self.retransmitted -= u32::from(sent.retransmitted);
-        if records.is_empty() {
-            self.records.clear();
-            self.highest_sacked = None;
-            self.hint = None;
+        let outstanding = self.outstanding.if_present()?;
+        let front = outstanding.records.front().filter(|front| front.end().le(ack))?;
+        outstanding.sacked -= u32::from(front.sacked);
+        outstanding.lost -= u32::from(front.lost);
+        outstanding.retransmitted -= u32::from(front.retransmitted);
+        let sent = outstanding.records.pop_front()?;
+        if outstanding.records.is_empty() {
+            self.outstanding.clear();
         }
         Some(sent)
     }
 
     /// `ack` falls inside the first record: the bytes before it need not be sent again. Returns how many they were.
     pub(crate) fn trim_front(&mut self, ack: Seq) -> u32 {
-        let Some(front) = self.records.if_present().and_then(VecDeque::front_mut) else { return 0 };
+        let Some(front) = self.front_mut() else { return 0 };
         let covered = ack.saturating_since(front.seq);
         if covered == 0 {
             return 0;
@@ -199,7 +215,7 @@ impl RetransmissionQueue {
 
     /// At least the first segment is still missing, and lost ones count once (Linux `tcp_limit_reno_sacked`).
     fn limit_dup_acked(&mut self) -> bool {
-        let most = self.packets_out().saturating_sub(self.lost.max(1));
+        let most = self.packets_out().saturating_sub(self.outstanding.lost.max(1));
         let exceeded = self.dup_acked > most;
         self.dup_acked = self.dup_acked.min(most);
         exceeded
@@ -215,28 +231,28 @@ impl RetransmissionQueue {
 
     /// The index of the first record that ends after `seq`.
     fn index_of(&self, seq: Seq) -> usize {
-        self.records.partition_point(|sent| sent.end().le(seq))
+        self.outstanding.records.partition_point(|sent| sent.end().le(seq))
     }
 
     /// Marks the records that `block` covers as SACKed, and calls `on_new` for each newly marked record with its
     /// previous state.
     pub(crate) fn mark_sacked(&mut self, block: SeqRange, mut on_new: impl FnMut(&Sent)) {
         let mut index = self.index_of(block.start);
-        let Some(records) = self.records.if_present() else { return };
-        while let Some(sent) = records.get_mut(index) {
+        let Some(outstanding) = self.outstanding.if_present() else { return };
+        while let Some(sent) = outstanding.records.get_mut(index) {
             if sent.end().gt(block.end) {
                 break;
             }
             if sent.seq.ge(block.start) && !sent.sacked {
                 on_new(sent);
                 sent.sacked = true;
-                self.sacked += 1;
-                self.lost -= u32::from(sent.lost);
-                self.retransmitted -= u32::from(sent.retransmitted);
+                outstanding.sacked += 1;
+                outstanding.lost -= u32::from(sent.lost);
+                outstanding.retransmitted -= u32::from(sent.retransmitted);
                 sent.lost = false;
                 sent.retransmitted = false;
                 let end = sent.end();
-                self.highest_sacked = Some(self.highest_sacked.map_or(end, |highest| highest.max(end)));
+                outstanding.highest_sacked = Some(outstanding.highest_sacked.map_or(end, |highest| highest.max(end)));
             }
             index += 1;
         }
@@ -244,18 +260,19 @@ impl RetransmissionQueue {
 
     /// Marks the record at `index` lost: its latest copy is no longer in flight.
     pub(crate) fn mark_lost(&mut self, index: usize) {
-        let sent = &mut self.records.to_mut()[index];
+        let outstanding = self.outstanding.to_mut();
+        let sent = &mut outstanding.records[index];
         if sent.sacked {
             return;
         }
         let is_new_loss = sent.retransmitted || !sent.lost;
         if sent.retransmitted {
             sent.retransmitted = false;
-            self.retransmitted -= 1;
+            outstanding.retransmitted -= 1;
         }
         if !sent.lost {
             sent.lost = true;
-            self.lost += 1;
+            outstanding.lost += 1;
         }
         if is_new_loss {
             self.count_loss(index);
@@ -266,29 +283,32 @@ impl RetransmissionQueue {
     /// Without SACK: marks the first record lost, unless it is already. An outstanding retransmission stays in flight:
     /// neither a partial ACK nor a duplicate reveals its fate (Linux `tcp_newreno_mark_lost`).
     pub(crate) fn mark_first_lost(&mut self) {
-        let Some(first) = self.records.if_present().and_then(VecDeque::front_mut) else { return };
+        let Some(outstanding) = self.outstanding.if_present() else { return };
+        let Some(first) = outstanding.records.front_mut() else { return };
         if first.lost || first.sacked {
             return;
         }
         first.lost = true;
-        self.lost += 1;
+        outstanding.lost += 1;
         self.count_loss(0);
         self.after_mark(0);
     }
 
     fn after_mark(&mut self, index: usize) {
-        let seq = self.records[index].seq;
-        self.hint = Some(self.hint.map_or(seq, |hint| hint.min(seq)));
+        let outstanding = self.outstanding.to_mut();
+        let seq = outstanding.records[index].seq;
+        outstanding.hint = Some(outstanding.hint.map_or(seq, |hint| hint.min(seq)));
         // Without SACK, lost segments cannot be among those that left the network.
         self.limit_dup_acked();
     }
 
     /// Marks the record at `index` lost, but for the copy that was sent again before that was known.
     pub(crate) fn mark_original_lost(&mut self, index: usize) {
-        let sent = &mut self.records.to_mut()[index];
+        let outstanding = self.outstanding.to_mut();
+        let sent = &mut outstanding.records[index];
         if !sent.lost && !sent.sacked {
             sent.lost = true;
-            self.lost += 1;
+            outstanding.lost += 1;
             self.count_loss(index);
         }
     }
@@ -296,7 +316,7 @@ impl RetransmissionQueue {
     fn count_loss(&mut self, index: usize) {
         let marks = self.marks.to_mut();
         marks.losses += 1;
-        let sent = &self.records[index];
+        let sent = &self.outstanding.records[index];
         if let Some(departure) = &sent.departure {
             let departure = (**departure).clone();
             marks.newly_lost.push(LostSegment { seq: sent.seq, end: sent.end(), lost: marks.losses, departure });
@@ -310,8 +330,8 @@ impl RetransmissionQueue {
 
     /// Marks every record lost that is not SACKed and that `keep` does not spare.
     pub(crate) fn mark_all_lost(&mut self, mut keep: impl FnMut(usize, &Sent) -> bool) {
-        for index in 0..self.records.len() {
-            if !keep(index, &self.records[index]) {
+        for index in 0..self.outstanding.records.len() {
+            if !keep(index, &self.outstanding.records[index]) {
                 self.mark_lost(index);
             }
         }
@@ -319,53 +339,58 @@ impl RetransmissionQueue {
 
     /// Clears all loss marks (an undo); copies already retransmitted stay in flight.
     pub(crate) fn unmark_lost(&mut self) {
-        for sent in self.records.if_present().into_iter().flatten() {
+        let Some(outstanding) = self.outstanding.if_present() else { return };
+        for sent in &mut outstanding.records {
             sent.lost = false;
         }
-        self.lost = 0;
-        self.hint = None;
+        outstanding.lost = 0;
+        outstanding.hint = None;
     }
 
     /// The peer has reneged: no SACK counts any more (RFC 2018 section 8).
     pub(crate) fn forget_sacks(&mut self) {
-        for sent in self.records.if_present().into_iter().flatten() {
+        let Some(outstanding) = self.outstanding.if_present() else { return };
+        for sent in &mut outstanding.records {
             sent.sacked = false;
         }
-        self.sacked = 0;
-        self.highest_sacked = None;
+        outstanding.sacked = 0;
+        outstanding.highest_sacked = None;
     }
 
     /// The index of the first record that awaits retransmission.
     #[inline]
     pub(crate) fn next_lost(&mut self) -> Option<usize> {
-        if self.lost == 0 { None } else { self.find_next_lost() }
+        if self.outstanding.lost == 0 { None } else { self.find_next_lost() }
     }
 
     fn find_next_lost(&mut self) -> Option<usize> {
-        let hint = self.hint?;
-        let start = self.records.partition_point(|sent| sent.seq.lt(hint));
-        let found = self.records.range(start..).position(Sent::awaits_retransmission).map(|offset| start + offset);
-        self.hint = found.map(|index| self.records[index].seq);
+        let outstanding = self.outstanding.if_present()?;
+        let hint = outstanding.hint?;
+        let start = outstanding.records.partition_point(|sent| sent.seq.lt(hint));
+        let found = outstanding.records.range(start..).position(Sent::awaits_retransmission);
+        let found = found.map(|offset| start + offset);
+        outstanding.hint = found.map(|index| outstanding.records[index].seq);
         found
     }
 
     /// The first segment below the highest SACK that is neither SACKed, lost, nor retransmitted (RFC 6675 section 4,
     /// NextSeg rule 3; everything up to HighRxt is one of these).
     pub(crate) fn first_hole(&self) -> Option<usize> {
-        let highest = self.highest_sacked?;
+        let highest = self.outstanding.highest_sacked?;
         let is_hole = |sent: &Sent| !sent.sacked && !sent.lost && !sent.retransmitted;
-        self.records.iter().take_while(|sent| sent.seq.lt(highest)).position(is_hole)
+        self.outstanding.records.iter().take_while(|sent| sent.seq.lt(highest)).position(is_hole)
     }
 
     /// The last segment that was not SACKed, unless it was sent again already (RFC 6675 section 4, NextSeg rule 4).
     pub(crate) fn last_missing(&self) -> Option<usize> {
-        let index = self.records.iter().rposition(|sent| !sent.sacked)?;
-        (!self.records[index].retransmitted).then_some(index)
+        let index = self.outstanding.records.iter().rposition(|sent| !sent.sacked)?;
+        (!self.outstanding.records[index].retransmitted).then_some(index)
     }
 
     /// Cuts the record at `index` so that its first part holds at most `most` bytes of data.
     pub(crate) fn split(&mut self, index: usize, most: u32) {
-        let sent = &mut self.records.to_mut()[index];
+        let outstanding = self.outstanding.to_mut();
+        let sent = &mut outstanding.records[index];
         if sent.payload.len() as u32 <= most {
             return;
         }
@@ -375,16 +400,16 @@ impl RetransmissionQueue {
         rest.payload = sent.payload.split_off(most as usize);
         sent.fin = false;
         sent.push = false;
-        self.sacked += u32::from(rest.sacked);
-        self.lost += u32::from(rest.lost);
-        self.retransmitted += u32::from(rest.retransmitted);
-        self.records.to_mut().insert(index + 1, rest);
+        outstanding.sacked += u32::from(rest.sacked);
+        outstanding.lost += u32::from(rest.lost);
+        outstanding.retransmitted += u32::from(rest.retransmitted);
+        outstanding.records.insert(index + 1, rest);
     }
 
     /// Cuts the record with `seq` amid its data in two there.
     pub(crate) fn split_at(&mut self, seq: Seq) {
         let index = self.index_of(seq);
-        if let Some(sent) = self.records.get(index).filter(|sent| sent.seq.lt(seq)) {
+        if let Some(sent) = self.outstanding.records.get(index).filter(|sent| sent.seq.lt(seq)) {
             let before = (seq - sent.seq) - u32::from(sent.syn);
             self.split(index, before);
         }
@@ -393,27 +418,30 @@ impl RetransmissionQueue {
     /// Puts the data of the record at `index` before that of the next, if both have the same fate so far.
     pub(crate) fn join_with_next(&mut self, index: usize) {
         let fate = |sent: &Sent| (sent.sacked, sent.lost, sent.retransmitted);
-        let (Some(first), Some(next)) = (self.records.get(index), self.records.get(index + 1)) else { return };
+        let (Some(first), Some(next)) = (self.outstanding.records.get(index), self.outstanding.records.get(index + 1))
+        else {
+            return;
+        };
         if first.syn || first.fin || next.syn || fate(first) != fate(next) {
             return;
         }
-        let records = self.records.to_mut();
-        let Some(first) = records.remove(index) else { return };
-        let next = &mut records[index];
+        let outstanding = self.outstanding.to_mut();
+        let Some(first) = outstanding.records.remove(index) else { return };
+        let next = &mut outstanding.records[index];
         next.seq = first.seq;
         next.payload = [first.payload, core::mem::take(&mut next.payload)].concat().into();
         next.ever_retransmitted |= first.ever_retransmitted;
-        self.sacked -= u32::from(first.sacked);
-        self.lost -= u32::from(first.lost);
-        self.retransmitted -= u32::from(first.retransmitted);
+        outstanding.sacked -= u32::from(first.sacked);
+        outstanding.lost -= u32::from(first.lost);
+        outstanding.retransmitted -= u32::from(first.retransmitted);
     }
 
     /// Marks every record lost that has a byte in `range`, copies included. Returns whether there was one.
     pub(crate) fn mark_lost_in(&mut self, range: SeqRange) -> bool {
         let start = self.index_of(range.start);
         let mut any = false;
-        for index in start..self.records.len() {
-            let sent = &self.records[index];
+        for index in start..self.outstanding.records.len() {
+            let sent = &self.outstanding.records[index];
             if sent.seq.ge(range.end) {
                 break;
             }
@@ -431,25 +459,33 @@ impl RetransmissionQueue {
         counted: bool,
         departure: Option<Box<Departure>>,
     ) {
-        let sent = &mut self.records.to_mut()[index];
+        let outstanding = self.outstanding.to_mut();
+        let sent = &mut outstanding.records[index];
         sent.sent_at = now;
         sent.departure = departure;
         sent.ever_retransmitted = true;
         if counted && !sent.retransmitted && !sent.sacked {
             sent.retransmitted = true;
-            self.retransmitted += 1;
+            outstanding.retransmitted += 1;
         }
     }
 
     /// Panics unless the counts agree with the records.
     pub(crate) fn assert_consistent(&self) {
-        let count = |f: fn(&Sent) -> bool| self.records.iter().filter(|sent| f(sent)).count() as u32;
-        assert_eq!(self.sacked, count(|sent| sent.sacked), "sacked");
-        assert_eq!(self.lost, count(|sent| sent.lost), "lost");
-        assert_eq!(self.retransmitted, count(|sent| sent.retransmitted), "retransmitted");
-        assert!(self.records.iter().zip(self.records.iter().skip(1)).all(|(a, b)| a.end() == b.seq), "contiguous");
-        let hint_holds = |hint: Seq| !self.records.iter().any(|s| s.seq.lt(hint) && s.awaits_retransmission());
-        assert!(self.hint.map_or(self.lost <= self.retransmitted, hint_holds), "hint");
+        let count = |f: fn(&Sent) -> bool| self.outstanding.records.iter().filter(|sent| f(sent)).count() as u32;
+        assert_eq!(self.outstanding.sacked, count(|sent| sent.sacked), "sacked");
+        assert_eq!(self.outstanding.lost, count(|sent| sent.lost), "lost");
+        assert_eq!(self.outstanding.retransmitted, count(|sent| sent.retransmitted), "retransmitted");
+        assert!(
+            self.outstanding.records.iter().zip(self.outstanding.records.iter().skip(1)).all(|(a, b)| a.end() == b.seq),
+            "contiguous"
+        );
+        let hint_holds =
+            |hint: Seq| !self.outstanding.records.iter().any(|s| s.seq.lt(hint) && s.awaits_retransmission());
+        assert!(
+            self.outstanding.hint.map_or(self.outstanding.lost <= self.outstanding.retransmitted, hint_holds),
+            "hint"
+        );
     }
 }
 
@@ -492,7 +528,7 @@ mod tests {
         queue.assert_consistent();
         while queue.pop_acked(Seq::new(1000)).is_some() {}
         queue.assert_consistent();
-        assert!(queue.records.is_absent(), "nothing is outstanding, and takes no room");
+        assert!(queue.outstanding.is_absent(), "nothing is outstanding, and takes no room");
     }
 
     #[test]
@@ -551,7 +587,7 @@ mod tests {
     #[test]
     fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
         let mut queue = queue(1);
-        queue.records.to_mut()[0].fin = true;
+        queue.outstanding.to_mut().records[0].fin = true;
         assert_eq!(queue.trim_front(Seq::new(1)), 1);
         queue.split(0, 50);
         assert_eq!((queue.get(0).payload.len(), queue.get(0).fin), (50, false));

@@ -223,7 +223,8 @@ fn bsd_delayed_acks() {
 /// The only option is MSS.
 #[test]
 fn bsd_offers_nothing_but_mss() {
-    let only_mss = holdover_wire::TcpOptions { mss: Some(1000), ..Default::default() };
+    let only_mss = holdover_wire::RareOptions { mss: Some(1000), ..Default::default() };
+    let only_mss = holdover_wire::TcpOptions::from(only_mss);
     let mut t = Script::connect(tahoe());
     t.expect(our_syn().win(16_384).options(only_mss.clone()));
     let mut t = Script::accept(reno(), syn().sack_ok().wscale(7).ts(1, 0));

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, Disposition, Reason, State};
-use holdover_wire::TcpOptions;
+use holdover_wire::{RareOptions, TcpOptions};
 
 use crate::script::*;
 
@@ -19,7 +19,8 @@ fn dsack() -> Config {
 
 #[test]
 fn rfc2018_2_sack_is_agreed_in_the_handshake() {
-    let ours = |sack_permitted| TcpOptions { mss: Some(1000), sack_permitted, ..TcpOptions::default() };
+    let ours =
+        |sack_permitted| TcpOptions::from(RareOptions { mss: Some(1000), sack_permitted, ..RareOptions::default() });
     let mut t = Script::connect(sack());
     t.expect(our_syn().options(ours(true)));
     t.inject(syn_ack());

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, ConnectionError, Event, Reason, RetryLimit, State, Timer};
-use holdover_wire::{TcpOptions, UserTimeout};
+use holdover_wire::{RareOptions, TcpOptions, UserTimeout};
 
 use crate::script::*;
 
@@ -19,7 +19,7 @@ fn advertising(seconds: u64) -> Config {
 /// Section 3.1: in the SYN, and in the first segment after it, because a SYN's options may get lost.
 #[test]
 fn rfc5482_3_1_the_option_is_in_the_syn_and_in_the_first_segment_after_it() {
-    let uto = |mss| TcpOptions { mss, user_timeout: Some(secs(300)), ..TcpOptions::default() };
+    let uto = |mss| TcpOptions::from(RareOptions { mss, user_timeout: Some(secs(300)), ..RareOptions::default() });
     let mut t = Script::connect(advertising(300));
     t.expect(our_syn().options(uto(Some(1000))));
     t.inject(syn_ack());
@@ -38,10 +38,8 @@ fn rfc5482_3_1_the_option_later() {
     let mut t = Script::established(plain());
     t.steer(|connection, _| connection.advertise_user_timeout(Some(Duration::from_secs(40_000))));
     // The seconds do not fit into 15 bits, so the option uses minutes.
-    t.expect(
-        ack(1)
-            .options(TcpOptions { user_timeout: Some(UserTimeout::from_wire(0x8000 | 667)), ..TcpOptions::default() }),
-    );
+    let user_timeout = Some(UserTimeout::from_wire(0x8000 | 667));
+    t.expect(ack(1).options(RareOptions { user_timeout, ..RareOptions::default() }.into()));
     t.steer(|connection, _| connection.advertise_user_timeout(None));
     t.expect_nothing();
 }

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, Disposition, Paws, Reason, State};
-use holdover_wire::{TcpOptions, Timestamps};
+use holdover_wire::{RareOptions, TcpOptions, Timestamps};
 
 use crate::script::*;
 
@@ -21,13 +21,17 @@ fn scaled(shift: u8, buffer: u32) -> Config {
 }
 
 fn only_mss() -> TcpOptions {
-    TcpOptions { mss: Some(1000), ..TcpOptions::default() }
+    RareOptions { mss: Some(1000), ..RareOptions::default() }.into()
+}
+
+fn mss_and_scale(shift: u8) -> TcpOptions {
+    RareOptions { mss: Some(1000), window_scale: Some(shift), ..RareOptions::default() }.into()
 }
 
 #[test]
 fn rfc7323_2_2_both_sides_have_to_offer_scaling() {
     let mut t = Script::connect(scaled(4, 1_000_000));
-    t.expect(our_syn().options(TcpOptions { window_scale: Some(4), ..only_mss() }));
+    t.expect(our_syn().options(mss_and_scale(4)));
     t.inject(syn_ack());
     // Without agreement on window scaling, the field of 16 bits is the limit.
     t.expect(ack(1).win(0xffff));
@@ -36,7 +40,7 @@ fn rfc7323_2_2_both_sides_have_to_offer_scaling() {
     let mut t = Script::accept(scaled(4, 1_000_000), syn());
     t.expect(our_syn_ack().options(only_mss()));
     let mut t = Script::accept(scaled(4, 1_000_000), syn().wscale(2));
-    t.expect(our_syn_ack().options(TcpOptions { window_scale: Some(4), ..only_mss() }));
+    t.expect(our_syn_ack().options(mss_and_scale(4)));
     let mut t = Script::accept(plain(), syn().wscale(2));
     t.expect(our_syn_ack().options(only_mss()));
     t.inject(seg().ack(1));
@@ -62,7 +66,7 @@ fn rfc7323_2_2_the_window_of_a_syn_is_not_scaled_all_others_are() {
 #[test]
 fn rfc7323_2_2_a_shift_of_zero_is_an_offer() {
     let mut t = Script::connect(scaled(0, 10_000));
-    t.expect(our_syn().options(TcpOptions { window_scale: Some(0), ..only_mss() }));
+    t.expect(our_syn().options(mss_and_scale(0)));
     t.inject(syn_ack().wscale(5));
     t.expect(ack(1).win(10_000));
     t.inject(seg().win(64_000));
@@ -72,7 +76,7 @@ fn rfc7323_2_2_a_shift_of_zero_is_an_offer() {
 #[test]
 fn rfc7323_2_3_a_shift_above_14_is_taken_for_14() {
     let mut t = Script::connect(scaled(20, 10_000));
-    t.expect(our_syn().options(TcpOptions { window_scale: Some(14), ..only_mss() }));
+    t.expect(our_syn().options(mss_and_scale(14)));
     t.inject(syn_ack().wscale(15));
     t.forget_sent();
     t.inject(seg().win(3 << 14));

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{ConnectionError, Disposition, Event, Reason, State, Timer};
-use holdover_wire::{Flags, TcpOptions, Timestamps};
+use holdover_wire::{Flags, RareOptions, TcpOptions, Timestamps};
 
 use crate::script::*;
 
@@ -193,13 +193,9 @@ fn rfc9293_3_5_simultaneous_open_agrees_on_options() {
     config.sack = true;
     config.timestamps = Some(Duration::from_millis(1));
     let mut t = Script::connect(config);
-    let ours = |ecr| TcpOptions {
-        mss: Some(1000),
-        window_scale: Some(2),
-        sack_permitted: true,
-        timestamps: Some(Timestamps { val: OUR_CLOCK, ecr }),
-        ..TcpOptions::default()
-    };
+    let rare = RareOptions { mss: Some(1000), window_scale: Some(2), sack_permitted: true, ..RareOptions::default() };
+    let ours =
+        |ecr| TcpOptions { timestamps: Some(Timestamps { val: OUR_CLOCK, ecr }), ..TcpOptions::from(rare.clone()) };
     t.expect(our_syn().options(ours(0)));
     t.inject(syn().wscale(3).sack_ok().ts(PEER_CLOCK, 0));
     t.expect(our_syn_ack().options(ours(PEER_CLOCK)));

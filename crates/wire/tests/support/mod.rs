@@ -8,7 +8,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bytes::Bytes;
 use holdover_wire::{
     AccurateEcn, AccurateEcnOrder, Experimental, ExperimentalId, FastOpen, Flags, Fragment, IcmpEcho, IcmpError,
-    Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Udp, Unreachable, UserTimeout,
+    Packet, Payload, RareOptions, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Udp, Unreachable,
+    UserTimeout,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -114,16 +115,19 @@ fn options() -> impl Strategy<Value = TcpOptions> {
                 fast_open,
                 experimental,
             )| {
-                let mut options = TcpOptions {
+                let rare = RareOptions {
                     mss,
                     window_scale,
                     sack_permitted,
-                    timestamps,
-                    sack,
-                    accurate_ecn,
                     user_timeout,
                     fast_open: fast_open.map(Box::new),
                     experimental: experimental.filter(|list| !list.is_empty()),
+                };
+                let mut options = TcpOptions {
+                    timestamps,
+                    sack,
+                    accurate_ecn,
+                    rare: rare.into(),
                     unknown: 0,
                     is_signed: false,
                     is_multipath: false,
