@@ -88,6 +88,11 @@ pub enum Event {
         /// The address.
         address: IpAddr,
     },
+    /// The peer has left addresses that it had, and has not moved: data goes to another one already ([`super::Contact::note_peer_left`]).
+    PeerLeft {
+        /// The peer.
+        peer: Hit,
+    },
     /// The peer is reachable at an address that it announced.
     PeerReaddressed {
         /// The peer.

@@ -91,15 +91,25 @@ impl Association {
         }
     }
 
-    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys.
-    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr, shared_id: Option<u32>) -> Vec<Parameter> {
-        let nonce = local.random();
+    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys. The
+    /// answer to an `earlier` check of the address that goes on counts as well.
+    fn ask(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        address: IpAddr,
+        shared_id: Option<u32>,
+        earlier: Option<Check>,
+    ) -> Vec<Parameter> {
         let id = shared_id.unwrap_or_else(|| self.updates.next_id());
+        let (nonce, mut outgoing) = match earlier {
+            Some(check) => (check.nonce, check.outgoing.begin_again(local, now, id)),
+            None => (local.random(), Outgoing::new(local, now, id)),
+        };
         self.updates.checks.retain(|check| check.address != address);
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
             self.updates.checks.remove(0);
         }
-        let mut outgoing = Outgoing::new(local, now, id);
         if shared_id.is_some() {
             outgoing.share();
             self.updates.rekey.iter_mut().for_each(|rekey| rekey.outgoing.share());
@@ -122,7 +132,7 @@ impl Association {
 
     /// Sends a check to an address.
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
-        let request = self.ask(local, now, address, None);
+        let request = self.ask(local, now, address, None, None);
         if let Ok(builder) = self.update(local, request) {
             self.send_question(local, &builder, address);
         }
@@ -157,6 +167,7 @@ impl Association {
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.paths.status(address));
+        let before: Vec<IpAddr> = self.paths.iter().filter(|it| it.is_locator()).map(|it| it.address).collect();
         let mut unverified = self.paths.announce(now, locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
@@ -169,7 +180,9 @@ impl Association {
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {
-            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()));
+            // A translated address may have another port than when it was asked before.
+            let earlier = if translated == Some(address) { None } else { self.updates.take_check(address) };
+            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()), earlier);
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
@@ -181,7 +194,13 @@ impl Association {
         let stays = self.paths.iter().any(|it| it.status == Status::Active && is_reached(it.address));
         let moved_to = first.as_ref().map(|(address, _)| *address);
         let moved_to = moved_to.filter(|address| self.paths.is_preferred(*address) || !stays);
-        local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
+        match moved_to {
+            Some(address) => local.events.push_back(Event::PeerMoved { peer: self.peer, address }),
+            None if before.iter().any(|it| !self.paths.is_locator(*it)) => {
+                local.events.push_back(Event::PeerLeft { peer: self.peer });
+            }
+            None => {}
+        }
         first
     }
 
