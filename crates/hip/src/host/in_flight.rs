@@ -16,7 +16,7 @@ use crate::codec::Builder;
 use crate::crypto::DhKeyPair;
 use crate::esp::Outbound;
 
-/// The most IDs of a check that begins again with each announcement of the peer: answers to older ones do not count.
+/// The most IDs of a request that is sent once more with each announcement of the peer: answers to older ones do not count.
 const MAX_IDS: usize = 8;
 
 /// The UPDATEs of an association.
@@ -92,11 +92,20 @@ impl Outgoing {
     }
 
     /// The same request with a new ID, and with all attempts.
-    pub(super) fn begin_again(self, local: &Local, now: Instant, id: u32) -> Self {
-        let Self { mut ids, .. } = self;
-        ids.drain(..ids.len().saturating_sub(MAX_IDS - 1));
-        ids.push(id);
-        Self { ids, ..Self::new(local, now, id) }
+    pub(super) fn begin_again(mut self, local: &Local, now: Instant, id: u32) -> Self {
+        self.add_id(id);
+        Self { ids: self.ids, ..Self::new(local, now, id) }
+    }
+
+    /// It is in a packet of another request as well, which has this ID.
+    pub(super) fn go_along(&mut self, id: u32) {
+        self.add_id(id);
+        self.share();
+    }
+
+    fn add_id(&mut self, id: u32) {
+        self.ids.drain(..self.ids.len().saturating_sub(MAX_IDS - 1));
+        self.ids.push(id);
     }
 
     pub(super) fn newest_id(&self) -> u32 {

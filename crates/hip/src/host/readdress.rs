@@ -138,12 +138,28 @@ impl Association {
         }
     }
 
-    fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
-        let Some(info) = self.current_keys() else { return };
+    /// This host's locators, for data with this SPI.
+    fn locator_set(local: &Local, spi: u32) -> Parameter {
         let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
         let locators = local.locators.iter().take(8).enumerate();
-        let locators = locators.map(|(index, &it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
-        let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
+        Parameter::LocatorSet(locators.map(|(index, &it)| Locator::esp(it, spi, lifetime_s, index == 0)).collect())
+    }
+
+    /// Both hosts have moved: this host's announcement, which may have gone to an address that the peer has left, goes along with the check
+    /// of the peer's new address, in the same packet and with its ID.
+    pub(super) fn announce_along(&mut self, local: &Local, checked: IpAddr, answer: &mut Vec<Parameter>) {
+        let id = answer.iter().find_map(|it| if let Parameter::Seq(id) = it { Some(*id) } else { None });
+        let Some((id, info)) = id.zip(self.current_keys()) else { return };
+        let Some(announcement) = &mut self.updates.announcement else { return };
+        announcement.go_along(id);
+        self.updates.checks.iter_mut().filter(|it| it.address == checked).for_each(|it| it.outgoing.share());
+        answer.push(Self::locator_set(local, info.new_spi));
+    }
+
+    fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
+        let Some(info) = self.current_keys() else { return };
+        let locators = Self::locator_set(local, info.new_spi);
+        let parameters = vec![Parameter::EspInfo(info), locators, Parameter::Seq(id)];
         let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
         let Ok(builder) = self.update(local, parameters) else { return };
         dst.into_iter().for_each(|dst| local.send(&builder, dst));
