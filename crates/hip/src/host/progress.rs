@@ -15,6 +15,11 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 /// An older acknowledgement is no evidence. Most round trips are shorter, and a sender's timer has expired once by then, or is about to
 /// (`TCP_RTO_MIN` of Linux is 200 ms).
 const RECENT: Duration = Duration::from_millis(300);
+/// A retransmission this long after the last segment of the peer was not caused by an ACK: the timer, or a loss probe.
+const TRIGGERED: Duration = Duration::from_millis(100);
+/// The shortest retransmission timeout (`TCP_RTO_MIN` of Linux): a retransmission without progress for so long may be the timer's although
+/// the peer is heard.
+const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 /// The most connections with a peer that are tracked.
 const MOST: usize = 64;
 /// A connection without any packet for this long has ended: twice the longest retransmission timeout of Linux.
@@ -39,6 +44,8 @@ struct Tracked {
     outstanding: Option<Outstanding>,
     /// The end of the peer's data.
     rcv_nxt: Option<Seq>,
+    /// When the last segment of the peer arrived.
+    heard_at: Option<Instant>,
     last_at: Instant,
 }
 
@@ -49,8 +56,9 @@ struct Outstanding {
     snd_nxt: Seq,
     /// When it was sent, or an acknowledgement of a part of it arrived.
     since: Instant,
-    /// Some of it was retransmitted since then: the timer may be backed off.
-    is_repeated: bool,
+    /// Some of it was retransmitted since then without an ACK that caused it: the timer may be backed off. On paths of different length
+    /// segments overtake each other at a move, and ACKs cause retransmissions of what was not lost.
+    has_timed_out: bool,
 }
 
 impl Progress {
@@ -81,7 +89,7 @@ impl Progress {
         }
         let tracked = if segment.seq_len() > 0 { self.entry(now, key) } else { self.connections.get_mut(&key) };
         let Some(tracked) = tracked else { return };
-        tracked.last_at = now;
+        (tracked.heard_at, tracked.last_at) = (Some(now), now);
         let is_acknowledged = tracked.take_ack(now, segment);
         let is_new = tracked.take_data(segment);
         if is_acknowledged || is_new {
@@ -94,12 +102,12 @@ impl Progress {
         let is_recent = |at: Instant| now.saturating_since(at) <= RECENT;
         self.acknowledged_at.is_some_and(is_recent)
             && self.is_complete(now)
-            && self.outstanding(now).all(|it| !it.is_repeated && is_recent(it.since))
+            && self.outstanding(now).all(|it| !it.has_timed_out && is_recent(it.since))
     }
 
     /// Whether the retransmission timer of a connection may be backed off.
     pub(super) fn may_be_backed_off(&self, now: Instant) -> bool {
-        !self.is_complete(now) || self.outstanding(now).any(|it| it.is_repeated)
+        !self.is_complete(now) || self.outstanding(now).any(|it| it.has_timed_out)
     }
 
     fn is_complete(&self, now: Instant) -> bool {
@@ -116,7 +124,7 @@ impl Progress {
         if is_full && !self.make_room(now) {
             return None;
         }
-        let new = Tracked { outstanding: None, rcv_nxt: None, last_at: now };
+        let new = Tracked { outstanding: None, rcv_nxt: None, heard_at: None, last_at: now };
         let tracked = self.connections.entry(key).or_insert(new);
         tracked.last_at = now;
         Some(tracked)
@@ -139,11 +147,13 @@ impl Tracked {
         let (start, end) = (segment.seq, segment.seq + segment.seq_len());
         match &mut self.outstanding {
             Some(it) => {
-                it.is_repeated |= start.lt(it.snd_nxt);
+                let is_triggered = self.heard_at.is_some_and(|at| now.saturating_since(at) < TRIGGERED);
+                let is_timer = !is_triggered || now.saturating_since(it.since) >= LEAST_TIMEOUT;
+                it.has_timed_out |= start.lt(it.snd_nxt) && is_timer;
                 it.snd_nxt = it.snd_nxt.max(end);
             }
             None => {
-                let new = Outstanding { snd_una: start, snd_nxt: end, since: now, is_repeated: false };
+                let new = Outstanding { snd_una: start, snd_nxt: end, since: now, has_timed_out: false };
                 self.outstanding = Some(new);
             }
         }
@@ -158,7 +168,7 @@ impl Tracked {
         if segment.ack.ge(it.snd_nxt) {
             self.outstanding = None;
         } else {
-            (it.snd_una, it.since, it.is_repeated) = (segment.ack, now, false);
+            (it.snd_una, it.since, it.has_timed_out) = (segment.ack, now, false);
         }
         true
     }
@@ -274,18 +284,36 @@ mod tests {
     }
 
     #[test]
-    fn a_retransmission_is_a_sign_of_loss_until_it_is_acknowledged() {
+    fn a_timeout_is_a_sign_of_loss_until_it_is_acknowledged() {
         let mut progress = Progress::default();
         send(&mut progress, 0, 1);
         send(&mut progress, 0, 1001);
         ack(&mut progress, 50, 1001);
         assert!(progress.is_flowing(at(60)) && !progress.may_be_backed_off(at(60)));
-        send(&mut progress, 70, 1001);
-        assert!(!progress.is_flowing(at(70)) && progress.may_be_backed_off(at(70)));
-        send(&mut progress, 80, 2001);
-        assert!(!progress.is_flowing(at(80)), "new data does not show that the old has arrived");
-        ack(&mut progress, 90, 2001);
-        assert!(progress.is_flowing(at(90)) && !progress.may_be_backed_off(at(90)));
+        send(&mut progress, 150, 1001);
+        assert!(!progress.is_flowing(at(150)) && progress.may_be_backed_off(at(150)));
+        send(&mut progress, 160, 2001);
+        assert!(!progress.is_flowing(at(160)), "new data does not show that the old has arrived");
+        ack(&mut progress, 170, 2001);
+        assert!(progress.is_flowing(at(170)) && !progress.may_be_backed_off(at(170)));
+    }
+
+    /// Segments on the new path overtake those on the former one: duplicate ACKs cause retransmissions.
+    #[test]
+    fn a_retransmission_that_acks_cause_is_none() {
+        let mut progress = Progress::default();
+        send(&mut progress, 0, 1);
+        send(&mut progress, 0, 1001);
+        ack(&mut progress, 50, 1001);
+        for ms in [60, 150, 240] {
+            ack(&mut progress, ms, 1001);
+            send(&mut progress, ms + 9, 1001);
+            assert!(progress.is_flowing(at(ms + 9)), "{ms}");
+        }
+        // The timer, while the peer is heard.
+        ack(&mut progress, 250, 1001);
+        send(&mut progress, 250, 1001);
+        assert!(!progress.is_flowing(at(250)) && progress.may_be_backed_off(at(250)));
     }
 
     #[test]

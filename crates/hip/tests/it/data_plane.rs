@@ -186,10 +186,10 @@ fn mechanisms_hear_nothing_of_a_move_without_loss() {
     let mut contact = flowing(1000);
     send(&mut contact, 1000, 1, [A, P]);
     contact.note_incoming(at(1000), &segment(false, 1, 0, 501));
-    send(&mut contact, 1050, 501, [A, P]);
-    contact.note_move(at(1100), &[address(B), address(A)], false);
-    assert_eq!(contact.note_readdressed(at(1180), address(B)), readdressed(80, Some(PathChange::Moved)));
-    // The owner's time without an address.
+    send(&mut contact, 1100, 501, [A, P]);
+    contact.note_move(at(1110), &[address(B), address(A)], false);
+    assert_eq!(contact.note_readdressed(at(1190), address(B)), readdressed(80, Some(PathChange::Moved)));
+    // After a time without an address.
     let mut contact = flowing(1000);
     contact.note_down();
     assert_eq!(contact.note_move(at(1100), &[address(B)], false), ANNOUNCED);
