@@ -510,9 +510,9 @@ impl Identity {
                 let it = peer.contact.note_readdressed(now, *address)?;
                 [Effect::Readdressed(node)].into_iter().chain(it.change.map(path)).collect()
             }
-            Event::PeerMoved { address, .. } => {
+            Event::PeerMoved { address, is_announced, .. } => {
                 peer.moving_to = Some(*address);
-                let is_there = |address| self.host.has_locator(*hit, address);
+                let is_there = |address| *is_announced && self.host.has_locator(*hit, address);
                 peer.contact.note_peer_move(now, is_there).change.map(path).into_iter().collect()
             }
             Event::PeerLeft { .. } => {

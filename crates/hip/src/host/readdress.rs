@@ -211,7 +211,10 @@ impl Association {
         let moved_to = first.as_ref().map(|(address, _)| *address);
         let moved_to = moved_to.filter(|address| self.paths.is_preferred(*address) || !stays);
         match moved_to {
-            Some(address) => local.events.push_back(Event::PeerMoved { peer: self.peer, address }),
+            Some(address) => {
+                let is_announced = translated.is_none();
+                local.events.push_back(Event::PeerMoved { peer: self.peer, address, is_announced });
+            }
             None if before.iter().any(|it| !self.paths.is_locator(*it)) => {
                 local.events.push_back(Event::PeerLeft { peer: self.peer });
             }
@@ -240,7 +243,7 @@ impl Association {
         self.updates.followed_at = Some(now);
         self.paths.follow(address, Status::Unverified);
         self.ask_at(local, now, address);
-        local.events.push_back(Event::PeerMoved { peer: self.peer, address });
+        local.events.push_back(Event::PeerMoved { peer: self.peer, address, is_announced: false });
         true
     }
 

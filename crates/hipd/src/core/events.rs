@@ -121,12 +121,12 @@ impl Core {
                     _ => {}
                 }
             }
-            Event::PeerMoved { address, .. } => {
+            Event::PeerMoved { address, is_announced, .. } => {
                 if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
                     self.learn_source(now, hit, src, port);
                 }
                 let Self { host, peers, .. } = self;
-                let is_there = |address| host.has_locator(hit, address);
+                let is_there = |address| *is_announced && host.has_locator(hit, address);
                 let has_lost = peers.get_mut(&hit).is_some_and(|peer| peer.note_peer_move(now, is_there));
                 self.serve_wake(now, hit, has_lost);
             }

@@ -557,7 +557,9 @@ fn write_down(host: Option<&str>, note: &Note) {
             }
             None => tracing::debug!(%peer, %address, "the peer has verified this address"),
         },
-        Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
+        Event::PeerMoved { peer, address, .. } => {
+            tracing::debug!(%peer, %address, "the peer has announced its address")
+        }
         Event::PeerLeft { peer } => tracing::debug!(%peer, "the peer has left an address"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
         Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
