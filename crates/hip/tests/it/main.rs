@@ -12,6 +12,7 @@ mod esp;
 mod identity;
 mod invitation;
 mod lossy;
+mod overlap;
 mod rekey;
 mod relay;
 mod rendezvous;

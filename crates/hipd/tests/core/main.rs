@@ -5,6 +5,7 @@
 mod invitation;
 mod lsi;
 mod nat;
+mod overlap;
 mod path_mtu;
 mod proxy;
 mod world;

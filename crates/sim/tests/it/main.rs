@@ -16,6 +16,7 @@ mod fork;
 mod gateways;
 mod identity;
 mod identity_moves;
+mod identity_overlap;
 mod marking;
 mod prediction;
 mod registration;
