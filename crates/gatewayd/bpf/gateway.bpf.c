@@ -10,6 +10,8 @@
 
 #include "gateway/flows.h"
 
+#include "gateway/signs.h"
+
 #include "gateway/split.h"
 
 // The mobile host of an address; 0 if it is not known.
@@ -109,18 +111,19 @@ int egress(struct __sk_buff *skb)
 	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
 	if (withholds(skb, mobile, now, expires, OUTGOING))
 		return bpf_redirect(0, 0);
-	if (now >= expires) {
-		if (mobile->course == DIVERT)
+	int diverts = mobile->course == DIVERT || (mobile->course == DIVERT_TCP && is_tcp(skb));
+
+	if (now >= expires || (diverts && !has_device(skb))) {
+		if (diverts)
 			count(EXPIRED);
 		return PASS;
 	}
-	if (mobile->course == DIVERT && !has_device(skb)) {
-		count(EXPIRED);
-		return PASS;
-	}
-	if (mobile->course == DIVERT) {
+	// Only packets that the daemon releases have the flag.
+	if (sign_kind == SIGN_BY_FLAG && skb->protocol == bpf_htons(ETH_P_IP) && gives_signs(&address))
+		take_flag(skb);
+	if (diverts) {
 		bpf_spin_lock(&mobile->lock);
-		if (mobile->course == DIVERT) {
+		if (mobile->course != PASSING) {
 			mobile->diverted++;
 			is_diverted = 1;
 		}
@@ -151,7 +154,7 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 		mobile->mac = mac;
 		bpf_spin_unlock(&mobile->lock);
 	}
-	if (mobile->course != DIVERT || now - mobile->noticed_at < NOTICE_EVERY)
+	if (mobile->course == PASSING || now - mobile->noticed_at < NOTICE_EVERY)
 		return;
 	mobile->noticed_at = now;
 	struct mobile_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
@@ -162,6 +165,8 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 	}
 	notice->at = now;
 	notice->address = *address;
+	notice->sign = SIGN_NONE;
+	notice->unused = 0;
 	bpf_ringbuf_submit(notice, 0);
 }
 
@@ -207,6 +212,8 @@ int ingress(struct __sk_buff *skb)
 
 	count(HEARD);
 	note_heard(skb, mobile, &address, now);
+	if (sign_kind && now < expires && gives_signs(&address))
+		note_sign(skb, mobile, &address, now);
 	int is_split_syn = split.device && begins_split(skb, &address, 0);
 	// The flow table learns the window scale from SYNs for the daemon, too. Those of fixed hosts come to `egress` again, from a socket of
 	// the daemon.

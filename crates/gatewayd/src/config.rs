@@ -3,17 +3,20 @@
 //! A file with any error is refused as a whole; the error has the position and what is expected there.
 
 mod cluster;
+mod mode_networks;
 mod pace;
 mod split;
+mod thesis;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Duration;
+use holdover_gateway::WarningSign;
 pub use holdover_gateway::daemon::Mode;
 use holdover_gateway::daemon::Treatment;
-use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
+use holdover_gateway::divert::{Diversion, DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
 use holdover_host::ebpf::pins::is_bpf_fs;
 use holdover_host::log::Log;
@@ -23,8 +26,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::cluster::ClusterTable;
+pub(crate) use self::mode_networks::ModeNetworks;
 pub use self::pace::Pace;
 pub use self::split::SplitTable;
+pub use self::thesis::ThesisTable;
 use crate::network::Network;
 
 /// The file that is read by default.
@@ -52,6 +57,8 @@ pub struct Config {
     pub webhook: WebhookTable,
     /// ACKs held back, so that TCP resumes at once when a mobile host returns.
     pub hold_back: HoldBack,
+    /// Mode "thesis": packets wait while a mobile host predicts its absence, and are released in bursts.
+    pub thesis: ThesisTable,
     /// Mode "split": connections that end at the gateway.
     pub split: SplitTable,
     /// Other gateways, to which mobile hosts move and from which they come.
@@ -387,6 +394,9 @@ impl Config {
         if let Some((key, problem)) = self.split.problem() {
             return at("[split]", key, problem);
         }
+        if let Some((key, problem)) = self.thesis.problem() {
+            return at("[thesis]", key, problem);
+        }
         if !(1..=100).contains(&presence.probes) {
             return at("[presence]", "probes", "expected a number from 1 to 100");
         }
@@ -430,7 +440,23 @@ impl Config {
             rate: self.buffer.rate.0,
             burst_bytes: self.buffer.burst_bytes,
             most_mobiles: self.buffer.most_mobiles as usize,
+            longest_warning: self.thesis.longest_warning.0,
         }
+    }
+
+    /// Which packets for absent mobile hosts with a mode are diverted, and how they are released.
+    pub(crate) fn diversion(&self, mode: Mode) -> Diversion {
+        mode.diversion(self.thesis.config())
+    }
+
+    /// The sign by which mobile hosts predict their absence; `None` if none of them has mode `thesis`.
+    pub(crate) fn sign(&self) -> Option<WarningSign> {
+        self.modes().any(|mode| mode == Mode::Thesis).then_some(self.thesis.sign)
+    }
+
+    /// Whether packets that are released to a mobile host have the reserved flag of IPv4.
+    pub(crate) fn flags_released(&self, mobile: IpAddr) -> bool {
+        self.thesis.sign == WarningSign::IpFlag && self.mode_of(mobile) == Mode::Thesis
     }
 
     /// The mode of a mobile host.

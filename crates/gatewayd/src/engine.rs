@@ -36,7 +36,7 @@ use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::{Network, destination};
-use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
+use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen, Sign};
 use crate::presence::{SecretError, SourceReport};
 use crate::sender::Sender;
 use crate::split::{Prepared, SplitError, Splitter};
@@ -209,6 +209,7 @@ impl Engine {
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
         let prepared = Prepared::open(config, &interface, &networks, &namespace)?;
+        let thesis = setup::thesis(config, &networks);
         let (follows, pins, modes) = (config.follows_connections(), config.pins(), config.modes_text());
         let place = Place {
             interface: name,
@@ -221,6 +222,7 @@ impl Engine {
             rules: if follows { daemon::rules() } else { Rules::default() },
             link: setup::first_link(config),
             modes: &modes,
+            thesis: thesis.as_ref(),
             split: prepared.as_ref().map(Prepared::place),
             pins: pins.as_deref(),
         };
@@ -333,10 +335,14 @@ impl Engine {
         Ok(true)
     }
 
-    /// Handles mobile hosts that were heard.
+    /// Handles mobile hosts that were heard, and their signs.
     pub(crate) fn handle_heard(&mut self, now: Instant) {
-        while let Some(mobile) = self.path.next_notice() {
-            self.diverter.handle_heard(now, mobile);
+        while let Some((mobile, sign)) = self.path.next_notice() {
+            match sign {
+                None => self.diverter.handle_heard(now, mobile),
+                Some(Sign::Warning) => self.diverter.handle_warning(now, mobile),
+                Some(Sign::Working) => self.diverter.handle_working(now, mobile),
+            }
         }
     }
 
@@ -514,6 +520,8 @@ impl Engine {
     /// Sends the packets of present hosts without pacing, and shows every sender its held ACKs: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
         self.path.begin_turn();
+        // What waits for signs of mobile hosts goes now.
+        self.diverter.drain(now);
         if let Some(waker) = &mut self.waker {
             waker.handle_end(now, &mut self.path);
         }
@@ -582,8 +590,8 @@ impl Engine {
     fn set_courses(&mut self, now: Instant) -> Result<(), EngineError> {
         while let Some((mobile, course)) = self.diverter.poll_course() {
             match course {
-                Course::Divert => {
-                    if let Err(error) = self.path.divert(mobile) {
+                Course::Divert | Course::DivertTcp => {
+                    if let Err(error) = self.path.divert(mobile, course) {
                         tracing::warn!(%error, %mobile, "cannot divert packets");
                     }
                 }

@@ -43,6 +43,8 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("mobiles", "Mobile hosts that are known", gauge(status.mobiles));
     registry.register("mobiles_away", "Mobile hosts that are away", gauge(status.away));
     registry.register("absences", "How often mobile hosts were away", counter(buffer.absences));
+    let warnings = "How often mobile hosts predicted an absence by a sign in their packets";
+    registry.register("warnings", warnings, counter(buffer.warnings));
     let by_source = Family::<BySource, Gauge>::default();
     // All of them: a series that vanishes is not a zero to Prometheus.
     for source in Source::ALL.map(|source| source.to_string()) {
@@ -240,6 +242,14 @@ mod tests {
             let line = format!("holdover_gateway_windows_total{{fate=\"{fate}\"}} {count}");
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn predicted_absences_are_counted() {
+        let mut status = status();
+        status.buffer.warnings = 2;
+        let text = encode_status(&status);
+        assert!(text.lines().any(|line| line == "holdover_gateway_warnings_total 2"), "{text}");
     }
 
     #[test]

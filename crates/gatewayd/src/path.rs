@@ -16,6 +16,7 @@ use aya::programs::ProgramError;
 use aya::sys::SyscallError;
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
+use holdover_gateway::WarningSign;
 use holdover_gateway::divert::{Course, STRAGGLERS};
 pub use holdover_host::ebpf::AttachedBy;
 use holdover_host::ebpf::pins::Pins;
@@ -27,6 +28,7 @@ use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
+pub(crate) use records::Sign;
 use records::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
 /// The programs, for little-endian machines.
@@ -183,7 +185,7 @@ impl Seen {
     /// Whether a former process regarded it as absent, and it was not heard since.
     pub(crate) fn was_away(&self) -> bool {
         let is_heard = |down_at: Instant| self.heard_at.is_some_and(|at| at >= down_at + STRAGGLERS);
-        self.course == Course::Divert || self.down_at.is_some_and(|at| !is_heard(at))
+        self.course != Course::Pass || self.down_at.is_some_and(|at| !is_heard(at))
     }
 }
 
@@ -210,10 +212,20 @@ pub(crate) struct Place<'a> {
     pub(crate) link: LinkState,
     /// The modes of mobile hosts, as a text: state from other modes is not used.
     pub(crate) modes: &'a str,
+    /// With mode `thesis`.
+    pub(crate) thesis: Option<&'a ThesisPlace>,
     /// With mode `split`.
     pub(crate) split: Option<&'a SplitPlace>,
     /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
     pub(crate) pins: Option<&'a Path>,
+}
+
+/// What the programs need for mode `thesis`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ThesisPlace {
+    pub(crate) sign: WarningSign,
+    /// Networks of mobile hosts in mode `thesis` (true) and in other modes.
+    pub(crate) networks: Vec<(Network, bool)>,
 }
 
 impl Place<'_> {
@@ -230,6 +242,7 @@ impl Place<'_> {
             rules: WakeConfig::all().rules(),
             link: LinkState::default(),
             modes: "",
+            thesis: None,
             split: None,
             pins: None,
         }
@@ -285,10 +298,14 @@ impl KernelPath {
         for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
             of_networks.remove(key)?;
         }
-        let mut split_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("split_networks")?;
-        for (network, is_split) in place.split.iter().flat_map(|split| &split.networks) {
-            let (address, bits) = network.mapped();
-            split_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_split), 0)?;
+        let of_split = place.split.map_or(&[][..], |split| split.networks.as_slice());
+        let of_thesis = place.thesis.map_or(&[][..], |thesis| thesis.networks.as_slice());
+        for (name, networks) in [("split_networks", of_split), ("thesis_networks", of_thesis)] {
+            let mut map = object.take::<LpmTrie<MapData, [u8; 16], u32>>(name)?;
+            for (network, has_mode) in networks {
+                let (address, bits) = network.mapped();
+                map.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*has_mode), 0)?;
+            }
         }
         Ok(Self {
             mobiles: object.take("mobiles")?,
@@ -339,12 +356,12 @@ impl KernelPath {
         Ok(self.expiry.set(1, until, 0)?)
     }
 
-    /// The next mobile host that was heard although it is regarded as absent.
-    pub(crate) fn next_notice(&mut self) -> Option<IpAddr> {
+    /// The next mobile host that was heard although it is regarded as absent, or that has given a sign.
+    pub(crate) fn next_notice(&mut self) -> Option<(IpAddr, Option<Sign>)> {
         loop {
             let item = self.notices.next()?;
             if let Some(notice) = MobileNotice::from_bytes(&item) {
-                return Some(notice.address.to_ip());
+                return Some((notice.address.to_ip(), notice.sign()));
             }
         }
     }
@@ -378,10 +395,10 @@ impl KernelPath {
         let _ = self.mobiles.remove(&Address::new(mobile));
     }
 
-    /// Diverts packets for a mobile host.
-    pub(crate) fn divert(&mut self, mobile: IpAddr) -> Result<(), PathError> {
+    /// Diverts packets for a mobile host, by a course other than [`Course::Pass`].
+    pub(crate) fn divert(&mut self, mobile: IpAddr, course: Course) -> Result<(), PathError> {
         self.know(mobile)?;
-        self.run(MobileOrder::course(mobile, Course::Divert, 0)).map(drop)
+        self.run(MobileOrder::course(mobile, course, 0)).map(drop)
     }
 
     /// Lets packets for a mobile host pass, if exactly `diverted` packets were diverted in total; returns whether that
@@ -464,10 +481,12 @@ fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathErr
     let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
     let rules = Plain(rules);
     let split = place.split.map_or_else(SplitSetup::default, SplitSetup::new);
+    let sign_kind = records::sign_kind(place.thesis.map(|thesis| thesis.sign));
     let mut loader = EbpfLoader::new();
     loader
         .override_global("rules", &rules, true)
         .override_global("divert_to", &place.divert_to, true)
+        .override_global("sign_kind", &sign_kind, true)
         .override_global("split", &split, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
         .map_max_entries("entries", place.most_connections.max(1))
@@ -501,16 +520,19 @@ mod tests {
     /// Each start of the gateway waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
-        let place = Place::nowhere();
-        let path = match KernelPath::load(&place, &[], None) {
-            Ok(path) => path,
-            Err(error) => return holdover_testbed::harness::skip(error),
-        };
-        for name in PROGRAMS {
-            let program: &aya::programs::SchedClassifier = path.object.program(name).unwrap();
-            let looked_at = program.info().unwrap().verified_instruction_count();
-            eprintln!("{name}: {looked_at:?}");
-            assert!(looked_at.is_none_or(|count| count < 70_000), "{name}: {looked_at:?}");
+        for sign in [None, Some(WarningSign::Window), Some(WarningSign::IpFlag)] {
+            let thesis = sign.map(|sign| ThesisPlace { sign, networks: Vec::new() });
+            let place = Place { thesis: thesis.as_ref(), ..Place::nowhere() };
+            let path = match KernelPath::load(&place, &[], None) {
+                Ok(path) => path,
+                Err(error) => return holdover_testbed::harness::skip(error),
+            };
+            for name in PROGRAMS {
+                let program: &aya::programs::SchedClassifier = path.object.program(name).unwrap();
+                let looked_at = program.info().unwrap().verified_instruction_count();
+                eprintln!("{name}, {sign:?}: {looked_at:?}");
+                assert!(looked_at.is_none_or(|count| count < 70_000), "{name}, {sign:?}: {looked_at:?}");
+            }
         }
     }
 }

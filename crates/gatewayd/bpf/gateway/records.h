@@ -32,6 +32,16 @@ struct mac {
 // What becomes of packets for a mobile host.
 #define PASSING 0
 #define DIVERT 1
+#define DIVERT_TCP 2 // TCP packets only
+
+// How mobile hosts in mode `thesis` predict an absence (the thesis on Freeze-TCP, section 4.6.2).
+#define SIGN_BY_WINDOW 1 // by an ACK with a window of zero
+#define SIGN_BY_FLAG 2   // by the reserved flag of IPv4's header
+
+// What a packet of such a host shows.
+#define SIGN_NONE 0
+#define SIGN_WARNING 1 // it predicts its absence
+#define SIGN_WORKING 2 // its link works
 
 struct mobile {
 	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `link`
@@ -41,15 +51,20 @@ struct mobile {
 	u64 addressed_at;  // the last one of these in a frame to this router's own Ethernet address
 	u64 waiting_since; // the first packet to it since it was heard; 0 if there was none
 	u64 noticed_at;
+	u64 signed_at;  // the last sign that user space was told,
+	u32 sign;       // which is SIGN_*
+	u32 unused;
 	struct mac mac; // of the frame of the last packet from it
 	u64 arrival_noticed_at;
 	struct link link; // to it, as its flows see it; `expires_at` is that of all
 };
 
-// A packet came from a mobile host whose packets are diverted.
+// A packet came from a mobile host whose packets are diverted, or one with a sign.
 struct mobile_notice {
 	u64 at;
 	struct address address;
+	u32 sign; // SIGN_*
+	u32 unused;
 };
 
 struct mobile_order {

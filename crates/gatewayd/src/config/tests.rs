@@ -38,6 +38,9 @@ fn invalid_settings_are_refused_with_their_place() {
             "[hold_back]\nmost_connections = 0\n",
             "gateway.toml:2:1: most_connections: expected a number from 1 to 1000000",
         ),
+        ("[thesis]\nburst = 0\n", "gateway.toml:2:1: burst: expected a number from 1 to 1000"),
+        ("[thesis]\nsign = \"word\"\n", "unknown variant `word`, expected `window` or `ip-flag`"),
+        ("[thesis]\nlongest_warning = \"1 ms\"\n", "a time from 100ms to 600s"),
         ("[hold_back]\nmost_detailed = 0\n", "gateway.toml:2:1: most_detailed: expected a number from 1 to 1000000"),
         ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
         ("[presence]\nprobes = 0\n", "gateway.toml:2:1: probes: expected a number from 1 to 100"),
@@ -124,6 +127,18 @@ fn the_longest_network_decides_the_mode() {
     }
     assert!(config.diverter().diverts && config.follows_connections() && !config.has_one_mode());
     assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
+}
+
+#[test]
+fn signs_are_read_where_a_mobile_host_has_mode_thesis() {
+    assert_eq!(parse("[thesis]\nsign = \"ip-flag\"\n").unwrap().sign(), None);
+    let text = "[mobiles.modes]\n\"10.0.2.0/24\" = \"thesis\"\n[thesis]\nsign = \"ip-flag\"\nburst = 3\n";
+    let config = parse(text).unwrap();
+    assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+    assert_eq!(config.sign(), Some(WarningSign::IpFlag));
+    assert_eq!(config.diversion(Mode::Thesis), Diversion::TcpInBursts(3));
+    let flags = |address: &str| config.flags_released(address.parse().unwrap());
+    assert!(flags("10.0.2.1") && !flags("10.0.1.1"));
 }
 
 const SECTIONS: [&str; 12] = [

@@ -7,9 +7,10 @@ use holdover_host::Requests;
 
 use super::EngineError;
 use super::echo::Echo;
-use crate::config::Config;
+use crate::config::{Config, Mode, ModeNetworks};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
+use crate::path::ThesisPlace;
 use crate::store::Stored;
 
 /// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
@@ -24,10 +25,17 @@ pub(super) fn first_link(config: &Config) -> LinkState {
 pub(super) fn diverter(config: &Config) -> Diverter<Stored> {
     let mut diverter = Diverter::new(config.diverter());
     for (network, mode) in config.modes_of_networks() {
-        diverter.set_network(network.address(), network.bits(), mode.diverts());
+        diverter.set_network(network.address(), network.bits(), config.diversion(mode));
     }
-    diverter.set_others(config.mobiles.mode.diverts());
+    diverter.set_others(config.diversion(config.mobiles.mode));
     diverter
+}
+
+/// What the programs need for mode `thesis`; `None` if no mobile host has it.
+pub(super) fn thesis(config: &Config, served: &[(Network, bool)]) -> Option<ThesisPlace> {
+    let sign = config.sign()?;
+    let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Thesis);
+    Some(ThesisPlace { sign, networks: hosts.as_slice().to_vec() })
 }
 
 /// Probes by ICMP echo, where there is no address resolution.

@@ -252,6 +252,7 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         most_detailed: 4,
         rules,
         link: LinkState::default(),
+        thesis: None,
         split: None,
         modes: "",
         pins: None,

@@ -5,9 +5,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use aya::Pod;
 use holdover_base::Instant;
 use holdover_flow::{Link, LinkState};
+use holdover_gateway::WarningSign;
 use holdover_gateway::divert::Course;
 
-use self::layout::{DIVERT, MOBILE_COURSE, MOBILE_LINK, Mac, PASSING};
+use self::layout::{
+    DIVERT, DIVERT_TCP, MOBILE_COURSE, MOBILE_LINK, Mac, PASSING, SIGN_BY_FLAG, SIGN_BY_WINDOW, SIGN_WARNING,
+    SIGN_WORKING,
+};
 use crate::network::mapped;
 use crate::split::SplitPlace;
 
@@ -31,6 +35,24 @@ unsafe impl Pod for Address {}
 unsafe impl Pod for Mobile {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
+
+/// The sign of a packet of a mobile host in mode `thesis`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sign {
+    /// It predicts its absence.
+    Warning,
+    /// Its link works.
+    Working,
+}
+
+/// `SIGN_BY_*` for the programs; 0 without mode `thesis`.
+pub(super) fn sign_kind(sign: Option<WarningSign>) -> u32 {
+    match sign {
+        None => 0,
+        Some(WarningSign::Window) => SIGN_BY_WINDOW,
+        Some(WarningSign::IpFlag) => SIGN_BY_FLAG,
+    }
+}
 
 impl SplitSetup {
     pub(super) fn new(place: &SplitPlace) -> Self {
@@ -73,7 +95,11 @@ impl Address {
 
 impl Mobile {
     pub(super) fn course(&self) -> Course {
-        if self.course == DIVERT { Course::Divert } else { Course::Pass }
+        match self.course {
+            DIVERT => Course::Divert,
+            DIVERT_TCP => Course::DivertTcp,
+            _ => Course::Pass,
+        }
     }
 
     /// The source of its frames; `None` before the first one, or without Ethernet.
@@ -93,15 +119,34 @@ impl MobileNotice {
     /// Parses a record of the ring.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (at, rest) = bytes.split_first_chunk::<8>()?;
-        let address = rest.first_chunk::<16>()?;
-        Some(Self { at: u64::from_ne_bytes(*at), address: Address::new(Ipv6Addr::from(*address).into()) })
+        let (address, rest) = rest.split_first_chunk::<16>()?;
+        let sign = rest.first_chunk::<4>()?;
+        Some(Self {
+            at: u64::from_ne_bytes(*at),
+            address: Address::new(Ipv6Addr::from(*address).into()),
+            sign: u32::from_ne_bytes(*sign),
+            unused: 0,
+        })
+    }
+
+    /// The sign of the packet, if that is why user space is told.
+    pub(super) fn sign(&self) -> Option<Sign> {
+        match self.sign {
+            SIGN_WARNING => Some(Sign::Warning),
+            SIGN_WORKING => Some(Sign::Working),
+            _ => None,
+        }
     }
 }
 
 impl MobileOrder {
     /// Sets the course. [`Course::Pass`] is refused unless exactly `diverted` packets were diverted.
     pub(super) fn course(mobile: IpAddr, course: Course, diverted: u64) -> Self {
-        let course = if course == Course::Divert { DIVERT } else { PASSING };
+        let course = match course {
+            Course::Pass => PASSING,
+            Course::Divert => DIVERT,
+            Course::DivertTcp => DIVERT_TCP,
+        };
         Self { address: Address::new(mobile), diverted, course, kind: MOBILE_COURSE, link: Link::default() }
     }
 
@@ -126,10 +171,13 @@ mod tests {
             let address: IpAddr = text.parse().unwrap();
             assert_eq!(Address::new(address).to_ip(), address);
         }
-        let notice = [&7u64.to_ne_bytes()[..], &Address::new([10, 0, 0, 1].into()).octets()].concat();
-        let expected = MobileNotice { at: 7, address: Address::new([10, 0, 0, 1].into()) };
-        assert_eq!(MobileNotice::from_bytes(&notice), Some(expected));
-        assert_eq!(MobileNotice::from_bytes(&notice[..23]), None);
+        let address = Address::new([10, 0, 0, 1].into());
+        let sign = |sign: u32| [&7u64.to_ne_bytes()[..], &address.octets(), &sign.to_ne_bytes(), &[0; 4]].concat();
+        let expected = MobileNotice { at: 7, address, sign: SIGN_WARNING, unused: 0 };
+        assert_eq!(MobileNotice::from_bytes(&sign(SIGN_WARNING)), Some(expected));
+        assert_eq!(expected.sign(), Some(Sign::Warning));
+        assert_eq!(MobileNotice::from_bytes(&sign(0)).unwrap().sign(), None);
+        assert_eq!(MobileNotice::from_bytes(&sign(0)[..27]), None);
     }
 
     #[test]

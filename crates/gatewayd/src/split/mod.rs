@@ -24,7 +24,6 @@ mod table;
 mod worker;
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -38,7 +37,7 @@ use self::routes::Routes;
 use self::sockets::{Diag, Raw, Settings};
 use self::table::{Rules, Table};
 use self::worker::{Shared, Worker};
-use crate::config::{Config, Mode, SplitTable};
+use crate::config::{Config, Mode, ModeNetworks, SplitTable};
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
@@ -122,38 +121,6 @@ pub(crate) struct SplitPlace {
     pub(crate) networks: Vec<(Network, bool)>,
 }
 
-/// Which hosts are mobile hosts in mode `split`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct SplitHosts(Vec<(Network, bool)>);
-
-impl SplitHosts {
-    /// Those that the daemon serves, by mode.
-    fn new(config: &Config, served: &[(Network, bool)]) -> Self {
-        let holds = |outer: &Network, inner: &Network| outer.bits() <= inner.bits() && outer.contains(inner.address());
-        let modes: Vec<(Network, Mode)> = config.modes_of_networks().collect();
-        let mode_of = |network: &Network| {
-            let around = modes.iter().filter(|(outer, _)| holds(outer, network));
-            around.max_by_key(|(outer, _)| outer.bits()).map_or(config.mobiles.mode, |&(_, mode)| mode)
-        };
-        let mut all: Vec<(Network, bool)> =
-            served.iter().map(|&(network, is)| (network, is && mode_of(&network) == Mode::Split)).collect();
-        // A network outside those that are served has no mobile hosts.
-        let within = |network: &Network| {
-            let around = served.iter().filter(|(outer, _)| holds(outer, network));
-            around.max_by_key(|(outer, _)| outer.bits()).is_some_and(|&(_, is_served)| is_served)
-        };
-        all.extend(
-            modes.iter().filter(|(network, _)| within(network)).map(|&(network, mode)| (network, mode == Mode::Split)),
-        );
-        Self(all)
-    }
-
-    fn splits(&self, address: IpAddr) -> bool {
-        let fitting = self.0.iter().filter(|(network, _)| network.contains(address));
-        fitting.max_by_key(|(network, _)| network.mapped().1).is_some_and(|&(_, is_split)| is_split)
-    }
-}
-
 /// Everything that is there before the programs are attached.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -225,14 +192,20 @@ impl Prepared {
         let from_mobiles = listen(marks.near).map_err(SplitError::Sockets)?;
         let from_others = listen(marks.far).map_err(SplitError::Sockets)?;
         let raw = Raw::open(None).and_then(|out| Ok([out, Raw::open(Some(marks.near))?]));
-        let hosts = SplitHosts::new(config, served);
+        let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Split);
         let room = holdover_host::open_files::raise_limit().saturating_sub(RESERVED) / FOR_EACH;
         let most = u64::from(config.split.most_connections).min(room.max(1));
         if most < u64::from(config.split.most_connections) {
             tracing::warn!(most, "fewer connections are split than most_connections: the limit of open files is low");
         }
-        let place =
-            SplitPlace { device: name, index, mark: marks.local, from_mobiles, from_others, networks: hosts.0.clone() };
+        let place = SplitPlace {
+            device: name,
+            index,
+            mark: marks.local,
+            from_mobiles,
+            from_others,
+            networks: hosts.as_slice().to_vec(),
+        };
         let worker = Worker {
             device,
             listeners,
@@ -375,24 +348,4 @@ fn try_all() -> Result<bool, SplitError> {
     Table::create(rules).map_err(SplitError::Table)?;
     Routes::probe().map_err(SplitError::Routes)?;
     Ok(Diag::open().map_err(SplitError::Sockets)?.can_destroy())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_prefix_decides_who_is_split() {
-        let network = |text: &str| -> Network { text.parse().unwrap() };
-        let config: Config = toml::from_str(
-            "[mobiles]\nmode = \"split\"\n[mobiles.modes]\n\"10.2.1.0/24\" = \"buffer\"\n\"10.2.1.7\" = \"split\"\n",
-        )
-        .unwrap();
-        let hosts = SplitHosts::new(&config, &[(network("10.2.0.0/16"), true), (network("10.2.9.1"), false)]);
-        for (address, is_split) in
-            [("10.2.0.1", true), ("10.2.1.1", false), ("10.2.1.7", true), ("10.2.9.1", false), ("10.3.0.1", false)]
-        {
-            assert_eq!(hosts.splits(address.parse().unwrap()), is_split, "{address}");
-        }
-    }
 }

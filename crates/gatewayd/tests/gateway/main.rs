@@ -21,6 +21,7 @@ mod removal;
 mod routing;
 mod signed;
 mod split;
+mod thesis;
 mod unmodified;
 mod watch;
 mod wireguard;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),
         (&harness, "split", split::TESTS),
+        (&harness, "thesis", thesis::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }
