@@ -81,6 +81,18 @@ INLINE int has_device(struct __sk_buff *skb)
 	return bpf_check_mtu(skb, divert_to, &mtu, 0, 0) != NO_DEVICE;
 }
 
+// Whether a packet for a mobile host goes to the daemon's device, by the course of that host and by the rules.
+static __attribute__((noinline)) int diverts(struct __sk_buff *skb, u32 course)
+{
+	if (course == PASSING)
+		return 0;
+	u32 verdict = flow_rules_len ? find_rule_of_packet(skb, OUTGOING) : 0;
+
+	if (verdict)
+		return !!(verdict & RULE_DIVERTS);
+	return course == DIVERT || (course == DIVERT_TCP && is_tcp(skb));
+}
+
 SEC("classifier")
 int egress(struct __sk_buff *skb)
 {
@@ -103,7 +115,7 @@ int egress(struct __sk_buff *skb)
 	if (split.device && is_about_socket(skb))
 		return bpf_redirect(split.device, BPF_F_INGRESS);
 	// A packet of this router's own sockets has its socket with it.
-	if (split.device && !skb->sk && begins_split(skb, &address, 1))
+	if (split.device && !skb->sk && may_split(skb, &address, OUTGOING) && begins_split(skb, 1))
 		return bpf_redirect(split.device, 0);
 	u64 now = time_of(skb), expires = expires_at();
 	int is_diverted = 0;
@@ -111,17 +123,17 @@ int egress(struct __sk_buff *skb)
 	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
 	if (withholds(skb, mobile, now, expires, OUTGOING))
 		return bpf_redirect(0, 0);
-	int diverts = mobile->course == DIVERT || (mobile->course == DIVERT_TCP && is_tcp(skb));
+	int is_for_device = diverts(skb, mobile->course);
 
-	if (now >= expires || (diverts && !has_device(skb))) {
-		if (diverts)
+	if (now >= expires || (is_for_device && !has_device(skb))) {
+		if (is_for_device)
 			count(EXPIRED);
 		return PASS;
 	}
 	// Only packets that the daemon releases have the flag.
 	if (sign_kind == SIGN_BY_FLAG && skb->protocol == bpf_htons(ETH_P_IP) && gives_signs(&address))
 		take_flag(skb);
-	if (diverts) {
+	if (is_for_device) {
 		bpf_spin_lock(&mobile->lock);
 		if (mobile->course != PASSING) {
 			mobile->diverted++;
@@ -214,7 +226,7 @@ int ingress(struct __sk_buff *skb)
 	note_heard(skb, mobile, &address, now);
 	if (sign_kind && now < expires && gives_signs(&address))
 		note_sign(skb, mobile, &address, now);
-	int is_split_syn = split.device && begins_split(skb, &address, 0);
+	int is_split_syn = split.device && may_split(skb, &address, INCOMING) && begins_split(skb, 0);
 	// The flow table learns the window scale from SYNs for the daemon, too. Those of fixed hosts come to `egress` again, from a socket of
 	// the daemon.
 	int is_withheld = withholds(skb, mobile, now, expires, INCOMING);
@@ -239,7 +251,7 @@ int order(struct __sk_buff *skb)
 		return 2;
 	if (order.kind == MOBILE_LINK) {
 		bpf_spin_lock(&mobile->lock);
-		mobile->link = order.link;
+		mobile->links[order.number & (LINKS - 1)] = order.link;
 		bpf_spin_unlock(&mobile->lock);
 		return 0;
 	}

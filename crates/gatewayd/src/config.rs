@@ -3,6 +3,7 @@
 //! A file with any error is refused as a whole; the error has the position and what is expected there.
 
 mod cluster;
+mod flow;
 mod mode_networks;
 mod pace;
 mod split;
@@ -26,6 +27,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::cluster::ClusterTable;
+pub use self::flow::FlowRule;
+pub(crate) use self::flow::{FlowMode, FlowModes, MOST_LINKS, MOST_SELECTORS, OWN_LINK};
 pub(crate) use self::mode_networks::ModeNetworks;
 pub use self::pace::Pace;
 pub use self::split::SplitTable;
@@ -45,6 +48,9 @@ pub type Metrics = MetricsTable<false, 9787>;
 pub struct Config {
     /// Which mobile hosts the gateway serves, and how.
     pub mobiles: Mobiles,
+    /// Modes of single connections, before those of their mobile hosts. The first matching rule applies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flow: Vec<FlowRule>,
     /// Packets buffered for mobile hosts.
     pub buffer: Buffer,
     /// Which sources report the presence of mobile hosts.
@@ -360,10 +366,14 @@ impl Config {
     /// The text is not TOML, or has an invalid setting.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
-        match config.problem() {
-            Some((place, problem)) => Err(ConfigError::at_key(path, text, place, problem)),
-            None => Ok(config),
+        if let Some((place, problem)) = config.problem() {
+            return Err(ConfigError::at_key(path, text, place, problem));
         }
+        if let Some((number, problem)) = flow::problem(&config.flow) {
+            let offset = text.match_indices("[[flow]]").nth(number - 1).map_or(0, |(offset, _)| offset);
+            return Err(ConfigError::at(path, text, offset, problem));
+        }
+        Ok(config)
     }
 
     /// The section and key of an invalid value, and what is expected.
@@ -446,7 +456,10 @@ impl Config {
 
     /// Which packets for absent mobile hosts with a mode are diverted, and how they are released.
     pub(crate) fn diversion(&self, mode: Mode) -> Diversion {
-        mode.diversion(self.thesis.config())
+        match mode.diversion(self.thesis.config()) {
+            Diversion::Nothing if self.flow.iter().any(|rule| rule.mode.diverts()) => Diversion::Chosen,
+            diversion => diversion,
+        }
     }
 
     /// The sign by which mobile hosts predict their absence; `None` if none of them has mode `thesis`.
@@ -476,13 +489,23 @@ impl Config {
     }
 
     /// All modes that mobile hosts may have.
-    fn modes(&self) -> impl Iterator<Item = Mode> {
+    fn host_modes(&self) -> impl Iterator<Item = Mode> {
         self.mobiles.modes.values().copied().chain([self.mobiles.mode])
+    }
+
+    /// The same, and all that rules choose for single connections.
+    fn modes(&self) -> impl Iterator<Item = Mode> {
+        self.host_modes().chain(self.flow.iter().map(|rule| rule.mode))
     }
 
     /// Whether connections of any mobile host are split.
     pub fn splits(&self) -> bool {
         self.modes().any(|mode| mode == Mode::Split)
+    }
+
+    /// Whether a rule for single connections splits them.
+    pub(crate) fn splits_chosen(&self) -> bool {
+        self.flow.iter().any(|rule| rule.mode == Mode::Split)
     }
 
     /// Whether TCP connections are followed at all.
@@ -492,12 +515,12 @@ impl Config {
 
     /// The modes as a text, which differs for different settings.
     pub(crate) fn modes_text(&self) -> String {
-        format!("{:?} {:?} {}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled)
+        format!("{:?} {:?} {} {:?}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled, self.flow)
     }
 
     /// Whether every mobile host has the same mode.
     pub(crate) fn has_one_mode(&self) -> bool {
-        self.modes().all(|mode| mode == self.mobiles.mode)
+        self.host_modes().all(|mode| mode == self.mobiles.mode)
     }
 
     /// When mobile hosts are probed.

@@ -209,7 +209,7 @@ impl Engine {
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
         let prepared = Prepared::open(config, &interface, &networks, &namespace)?;
-        let thesis = setup::thesis(config, &networks);
+        let (thesis, flows) = (setup::thesis(config, &networks), setup::flows(config));
         let (follows, pins, modes) = (config.follows_connections(), config.pins(), config.modes_text());
         let place = Place {
             interface: name,
@@ -221,6 +221,7 @@ impl Engine {
             most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
             rules: if follows { daemon::rules() } else { Rules::default() },
             link: setup::first_link(config),
+            flows: flows.as_ref(),
             modes: &modes,
             thesis: thesis.as_ref(),
             split: prepared.as_ref().map(Prepared::place),
@@ -590,7 +591,7 @@ impl Engine {
     fn set_courses(&mut self, now: Instant) -> Result<(), EngineError> {
         while let Some((mobile, course)) = self.diverter.poll_course() {
             match course {
-                Course::Divert | Course::DivertTcp => {
+                Course::Divert | Course::DivertTcp | Course::DivertChosen => {
                     if let Err(error) = self.path.divert(mobile, course) {
                         tracing::warn!(%error, %mobile, "cannot divert packets");
                     }

@@ -78,8 +78,12 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("diverted_packets", "Packets that were diverted, by fate", counts(&fates));
     let acks = [("lowered", status.path.lowered), ("withheld", status.path.withheld)];
     registry.register("acks_held", "ACKs of TCP that were held back, by the fate of their packets", counts(&acks));
-    let alone =
-        [("signed", status.path.signed), ("multipath", status.path.multipath), ("full", status.path.connections_full)];
+    let alone = [
+        ("signed", status.path.signed),
+        ("multipath", status.path.multipath),
+        ("full", status.path.connections_full),
+        ("rule", status.path.by_rule),
+    ];
     registry.register("tcp_left_alone", "TCP packets that passed unchanged, by reason", counts(&alone));
     let woken = [("released", status.woken.released), ("poked", status.woken.poked)];
     registry.register("woken", "TCP senders that were woken after absences, by how", counts(&woken));

@@ -24,12 +24,13 @@ use holdover_host::ebpf::{AttachError, Attachment, LOCK, Object, ObjectError};
 use holdover_mobility::wake::WakeConfig;
 use sha2::{Digest as _, Sha256};
 
+use crate::config::FlowModes;
 use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
 pub(crate) use records::Sign;
-use records::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
+use records::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = include_bytes!("../bpf/gateway.bpf.o.gz");
@@ -149,6 +150,9 @@ pub struct PathCounters {
     pub signed: u64,
     /// TCP packets of Multipath TCP, passed unchanged.
     pub multipath: u64,
+    /// TCP packets of connections for which a rule chooses a mode that changes none of them.
+    #[serde(default)]
+    pub by_rule: u64,
     /// Windows limited by order.
     pub limited: u64,
     /// Zero-window probes answered for mobile hosts.
@@ -208,8 +212,10 @@ pub(crate) struct Place<'a> {
     pub(crate) most_detailed: u32,
     /// The rules of the flow path. With [`Rules::default`] it handles nothing.
     pub(crate) rules: Rules,
-    /// The link to a new mobile host.
+    /// The link to a new mobile host, by its own mode.
     pub(crate) link: LinkState,
+    /// With rules for single connections.
+    pub(crate) flows: Option<&'a FlowPlace>,
     /// The modes of mobile hosts, as a text: state from other modes is not used.
     pub(crate) modes: &'a str,
     /// With mode `thesis`.
@@ -218,6 +224,14 @@ pub(crate) struct Place<'a> {
     pub(crate) split: Option<&'a SplitPlace>,
     /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
     pub(crate) pins: Option<&'a Path>,
+}
+
+/// What the programs need for rules for single connections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FlowPlace {
+    pub(crate) modes: FlowModes,
+    /// The links to a new mobile host after its own one, by their numbers.
+    pub(crate) links: Vec<LinkState>,
 }
 
 /// What the programs need for mode `thesis`.
@@ -241,6 +255,7 @@ impl Place<'_> {
             most_detailed: 1,
             rules: WakeConfig::all().rules(),
             link: LinkState::default(),
+            flows: None,
             modes: "",
             thesis: None,
             split: None,
@@ -284,7 +299,8 @@ impl KernelPath {
         let mut object = open_object(place, pins.as_ref())?;
         object.load(&PROGRAMS)?;
         let mut blank: Array<_, Mobile> = object.take("blank_mobiles")?;
-        let unknown = Mobile::new(&place.link);
+        let of_flows = place.flows.iter().flat_map(|flows| &flows.links).copied();
+        let unknown = Mobile::new(&std::iter::once(place.link).chain(of_flows).collect::<Vec<_>>());
         blank.set(0, unknown, 0)?;
         let mut of_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("networks")?;
         let mut wanted = BTreeSet::new();
@@ -298,14 +314,14 @@ impl KernelPath {
         for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
             of_networks.remove(key)?;
         }
-        let of_split = place.split.map_or(&[][..], |split| split.networks.as_slice());
-        let of_thesis = place.thesis.map_or(&[][..], |thesis| thesis.networks.as_slice());
-        for (name, networks) in [("split_networks", of_split), ("thesis_networks", of_thesis)] {
-            let mut map = object.take::<LpmTrie<MapData, [u8; 16], u32>>(name)?;
-            for (network, has_mode) in networks {
-                let (address, bits) = network.mapped();
-                map.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*has_mode), 0)?;
-            }
+        let of_split = place.split.iter().flat_map(|split| &split.networks);
+        let of_split = of_split.map(|(network, splits)| (*network, records::split_kind(*splits)));
+        fill(&mut object, "split_networks", of_split)?;
+        let of_thesis = place.thesis.iter().flat_map(|thesis| &thesis.networks);
+        fill(&mut object, "thesis_networks", of_thesis.map(|(network, is)| (*network, u32::from(*is))))?;
+        let mut rules: Array<_, FlowRule> = object.take("flow_rules")?;
+        for (rule, number) in flow_rules(place).into_iter().zip(0..) {
+            rules.set(number, rule, 0)?;
         }
         Ok(Self {
             mobiles: object.take("mobiles")?,
@@ -427,6 +443,7 @@ impl KernelPath {
             connections_full: of_flows(Counter::AloneFull),
             signed: of_flows(Counter::AloneSigned),
             multipath: of_flows(Counter::AloneMultipath),
+            by_rule: of_flows(Counter::AlonePolicy),
             limited: of_flows(Counter::Limited),
             probed: of_flows(Counter::Probed),
             detailed: of_flows(Counter::Detailed),
@@ -477,15 +494,33 @@ impl From<Mobile> for Seen {
     }
 }
 
+/// Fills a map of networks.
+fn fill(object: &mut Object, name: &'static str, kinds: impl Iterator<Item = (Network, u32)>) -> Result<(), PathError> {
+    let mut map = object.take::<LpmTrie<MapData, [u8; 16], u32>>(name)?;
+    for (network, kind) in kinds {
+        let (address, bits) = network.mapped();
+        map.insert(&NetworkKey::new(bits.into(), address.octets()), kind, 0)?;
+    }
+    Ok(())
+}
+
+/// The rules for single connections, one for each combination of their networks and ports, in their order.
+fn flow_rules(place: &Place<'_>) -> Vec<FlowRule> {
+    let rules = place.flows.iter().flat_map(|flows| flows.modes.rules());
+    rules.flat_map(|rule| rule.selectors.iter().map(|selector| FlowRule::new(*selector, rule))).collect()
+}
+
 fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathError> {
     let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
     let rules = Plain(rules);
     let split = place.split.map_or_else(SplitSetup::default, SplitSetup::new);
     let sign_kind = records::sign_kind(place.thesis.map(|thesis| thesis.sign));
+    let flow_rules_len = flow_rules(place).len() as u32;
     let mut loader = EbpfLoader::new();
     loader
         .override_global("rules", &rules, true)
         .override_global("divert_to", &place.divert_to, true)
+        .override_global("flow_rules_len", &flow_rules_len, true)
         .override_global("sign_kind", &sign_kind, true)
         .override_global("split", &split, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
@@ -506,6 +541,21 @@ mod comparison;
 mod tests {
     use super::*;
 
+    /// Rules of which the programs use every part.
+    fn flow_place() -> FlowPlace {
+        let text = "[[flow]]\nfixed_port = 443\nmode = \"split\"\n[[flow]]\nmobile_port = 7\nmode = \"freeze\"\n";
+        FlowPlace { modes: FlowModes::new(&toml::from_str(text).unwrap()), links: vec![LinkState::default(); 2] }
+    }
+
+    #[test]
+    fn rules_are_in_their_order() {
+        let flows = flow_place();
+        let place = Place { flows: Some(&flows), ..Place::nowhere() };
+        let verdicts: Vec<u32> = flow_rules(&place).iter().map(|rule| rule.verdict).collect();
+        // They fit; the first one diverts, splits and has the first link.
+        assert_eq!(verdicts, [0x8 | 0x10 | 0x20 | 1, 0x8 | 2]);
+    }
+
     #[test]
     fn tables_and_modes_are_part_of_the_layout() {
         let place = Place::nowhere();
@@ -520,9 +570,11 @@ mod tests {
     /// Each start of the gateway waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
+        let flows = flow_place();
         for sign in [None, Some(WarningSign::Window), Some(WarningSign::IpFlag)] {
             let thesis = sign.map(|sign| ThesisPlace { sign, networks: Vec::new() });
-            let place = Place { thesis: thesis.as_ref(), ..Place::nowhere() };
+            let flows = sign.is_some().then_some(&flows);
+            let place = Place { thesis: thesis.as_ref(), flows, ..Place::nowhere() };
             let path = match KernelPath::load(&place, &[], None) {
                 Ok(path) => path,
                 Err(error) => return holdover_testbed::harness::skip(error),

@@ -114,7 +114,8 @@ impl GatewayDaemon {
     fn divert(&mut self, now: Instant, packet: &Packet) -> Verdict {
         let mobile = packet.dst;
         match self.mobiles.get(&mobile).map_or(Course::Pass, |of_mobile| of_mobile.course) {
-            Course::Pass => return Verdict::Pass,
+            // Only the daemon has rules for single connections.
+            Course::Pass | Course::DivertChosen => return Verdict::Pass,
             Course::DivertTcp if packet.tcp().is_none() => return Verdict::Pass,
             Course::Divert | Course::DivertTcp => {}
         }

@@ -9,6 +9,9 @@ use super::Course;
 pub enum Diversion {
     /// Nothing: all packets pass.
     Nothing,
+    /// Packets that the owner's rules for single connections choose, and no others. They are released as with
+    /// [`Self::All`].
+    Chosen,
     /// Packets of any protocol, which are released at [`DiverterConfig::rate`](super::DiverterConfig::rate).
     #[default]
     All,
@@ -23,6 +26,7 @@ impl Diversion {
     pub(super) const fn course(self) -> Course {
         match self {
             Self::Nothing => Course::Pass,
+            Self::Chosen => Course::DivertChosen,
             Self::All => Course::Divert,
             Self::TcpInBursts(_) => Course::DivertTcp,
         }

@@ -95,6 +95,8 @@ pub enum Course {
     Divert,
     /// TCP packets are diverted; others are forwarded.
     DivertTcp,
+    /// Packets of chosen connections are diverted; others are forwarded.
+    DivertChosen,
 }
 
 /// One mobile host, for status output.

@@ -410,7 +410,7 @@ impl Path {
     fn apply(&mut self, now: Instant, diverter: &mut Diverter<u32>) {
         while let Some((address, course)) = diverter.poll_course() {
             match course {
-                Course::Divert | Course::DivertTcp => drop(self.diverted.insert(address)),
+                Course::Divert | Course::DivertTcp | Course::DivertChosen => drop(self.diverted.insert(address)),
                 Course::Pass => {
                     let is_empty = diverter.status(address).is_some_and(|status| status.waiting == 0);
                     if is_empty {

@@ -26,7 +26,6 @@ INLINE int gives_signs(const struct address *address)
 }
 
 #define IP_RESERVED 0x8000
-#define IP_FRAGMENT 0x3fff
 
 // Clears the reserved flag of an IPv4 header. Returns whether it was set.
 static __attribute__((noinline)) int take_flag(struct __sk_buff *skb)

@@ -7,10 +7,10 @@ use holdover_host::Requests;
 
 use super::EngineError;
 use super::echo::Echo;
-use crate::config::{Config, Mode, ModeNetworks};
+use crate::config::{Config, FlowModes, Mode, ModeNetworks};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
-use crate::path::ThesisPlace;
+use crate::path::{FlowPlace, ThesisPlace};
 use crate::store::Stored;
 
 /// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
@@ -20,6 +20,13 @@ pub(super) fn first_link(config: &Config) -> LinkState {
     } else {
         LinkState { holds: Holds::Nothing, ..LinkState::default() }
     }
+}
+
+/// What the programs need for rules for single connections; `None` without rules.
+pub(super) fn flows(config: &Config) -> Option<FlowPlace> {
+    let modes = FlowModes::new(config);
+    let links = modes.chosen().map(|(_, treatment)| Controller::new(treatment).link_state()).collect();
+    (!modes.rules().is_empty()).then_some(FlowPlace { modes, links })
 }
 
 pub(super) fn diverter(config: &Config) -> Diverter<Stored> {

@@ -117,8 +117,32 @@ pub(crate) struct SplitPlace {
     pub(crate) from_mobiles: [u16; 2],
     /// Those for others.
     pub(crate) from_others: [u16; 2],
-    /// Networks of mobile hosts in mode `split` (true) and in other modes.
-    pub(crate) networks: Vec<(Network, bool)>,
+    /// Networks of mobile hosts, and of others.
+    pub(crate) networks: Vec<(Network, Splits)>,
+}
+
+/// Which connections of a host are split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Splits {
+    /// None.
+    None,
+    /// All, unless a rule for single connections says otherwise.
+    All,
+    /// Those that such a rule chooses.
+    Chosen,
+}
+
+/// Which connections of hosts of each network are split, of those that the daemon serves.
+fn networks(config: &Config, served: &[(Network, bool)]) -> Vec<(Network, Splits)> {
+    let own = ModeNetworks::new(config, served, |mode| mode == Mode::Split);
+    let all = ModeNetworks::new(config, served, |_| true);
+    let splits = |is_own: bool, is_served: bool| match (is_own, is_served && config.splits_chosen()) {
+        (true, _) => Splits::All,
+        (false, true) => Splits::Chosen,
+        (false, false) => Splits::None,
+    };
+    let both = own.as_slice().iter().zip(all.as_slice());
+    both.map(|(&(network, is_own), &(_, is_served))| (network, splits(is_own, is_served))).collect()
 }
 
 /// Everything that is there before the programs are attached.
@@ -192,20 +216,14 @@ impl Prepared {
         let from_mobiles = listen(marks.near).map_err(SplitError::Sockets)?;
         let from_others = listen(marks.far).map_err(SplitError::Sockets)?;
         let raw = Raw::open(None).and_then(|out| Ok([out, Raw::open(Some(marks.near))?]));
-        let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Split);
+        let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Split || config.splits_chosen());
         let room = holdover_host::open_files::raise_limit().saturating_sub(RESERVED) / FOR_EACH;
         let most = u64::from(config.split.most_connections).min(room.max(1));
         if most < u64::from(config.split.most_connections) {
             tracing::warn!(most, "fewer connections are split than most_connections: the limit of open files is low");
         }
-        let place = SplitPlace {
-            device: name,
-            index,
-            mark: marks.local,
-            from_mobiles,
-            from_others,
-            networks: hosts.as_slice().to_vec(),
-        };
+        let networks = networks(config, served);
+        let place = SplitPlace { device: name, index, mark: marks.local, from_mobiles, from_others, networks };
         let worker = Worker {
             device,
             listeners,
@@ -348,4 +366,22 @@ fn try_all() -> Result<bool, SplitError> {
     Table::create(rules).map_err(SplitError::Table)?;
     Routes::probe().map_err(SplitError::Routes)?;
     Ok(Diag::open().map_err(SplitError::Sockets)?.can_destroy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_split_connections_of_hosts_in_other_modes() {
+        let text = "[mobiles.modes]\n\"10.2.1.0/24\" = \"split\"\n";
+        let rule = "[[flow]]\nfixed_port = 443\nmode = \"split\"\n";
+        let network = |text: &str| -> Network { text.parse().unwrap() };
+        let served = [(network("10.2.0.0/16"), true), (network("10.2.9.1"), false)];
+        for (text, others) in [(text.to_owned(), Splits::None), (format!("{text}{rule}"), Splits::Chosen)] {
+            let config: Config = toml::from_str(&text).unwrap();
+            let splits: Vec<Splits> = networks(&config, &served).into_iter().map(|(_, splits)| splits).collect();
+            assert_eq!(splits, [others, Splits::None, Splits::All], "{text}");
+        }
+    }
 }

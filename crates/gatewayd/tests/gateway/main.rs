@@ -10,6 +10,7 @@ mod absences;
 mod cluster;
 mod crashes;
 mod echo;
+mod flow_modes;
 mod handoff;
 mod hold_back;
 mod limits;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),
         (&harness, "split", split::TESTS),
+        (&harness, "flow_modes", flow_modes::TESTS),
         (&harness, "thesis", thesis::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
