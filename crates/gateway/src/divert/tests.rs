@@ -508,4 +508,30 @@ proptest! {
             prop_assert!(items.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", items);
         }
     }
+
+    /// A host that sends much cannot displace another one below its half, in whichever order their packets come: packets are
+    /// refused, and evicted, only from a half that is full.
+    #[test]
+    fn two_hosts_share_the_buffer_fairly(packets in prop::collection::vec((any::<bool>(), 1_u32..=1500), 40..200)) {
+        const TOTAL: u64 = 20_000;
+        let config = DiverterConfig { mobile_bytes: TOTAL, total_bytes: TOTAL, ..small() };
+        let mut diverter = Diverter::<u32>::new(config);
+        let hosts = [mobile(1), mobile(2)];
+        for host in hosts {
+            diverter.handle_report(at(0), host, Source::Command, Presence::Away);
+        }
+        let mut offered = [0, 0];
+        for (is_second, len) in packets {
+            let number = usize::from(is_second);
+            offered[number] += u64::from(len);
+            // It may be refused.
+            let _ = diverter.handle_packet(at(1), hosts[number], len, || Some(0));
+            for (host, offered) in hosts.into_iter().zip(offered) {
+                let waiting = diverter.status(host).unwrap().waiting_bytes;
+                let share = offered.min(TOTAL / 2);
+                prop_assert!(waiting + 1500 > share, "{host}: {waiting} of {offered} bytes wait");
+            }
+            prop_assert!(diverter.waiting_bytes() <= TOTAL);
+        }
+    }
 }
