@@ -25,7 +25,6 @@ mod owners;
 pub(crate) mod pattern;
 mod place;
 mod rule;
-mod text;
 
 use holdover_base::Duration;
 use holdover_flow::Ends;
@@ -35,10 +34,11 @@ use holdover_wire::UserTimeout;
 use crate::sockets::owner::{Process, UserError};
 use holdover_host::log::with_causes;
 
+pub use holdover_host::ports::{Ports, PortsError};
+pub use holdover_host::words::List;
 pub use pattern::{Pattern, PatternError};
-pub use place::{Addresses, PlaceError, Ports, Prefix};
+pub use place::{Addresses, PlaceError, Prefix};
 pub use rule::{FlowRule, UserName, UserNameError};
-pub use text::List;
 
 pub(crate) use owners::Owners;
 pub(crate) use rule::Rule;

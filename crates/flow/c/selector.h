@@ -1,6 +1,7 @@
 // Selectors: the connections that a rule applies to, by the addresses and ports of both ends (the term is that of RFC 4301 section
 // 4.4.1.1). The agent asks the same function in its programs for user timeouts (crates/agent/bpf/user_timeout/rules.h) and in user space
-// (crates/agent/src/policy.rs). Nothing here depends on the flow path. build.rs writes the structures in Rust.
+// (crates/agent/src/policy.rs), and the gateway for modes of single connections (crates/gatewayd/bpf/gateway/rules.h,
+// crates/gatewayd/src/config/flow.rs). Nothing here depends on the flow path. build.rs writes the structures in Rust.
 
 #pragma once
 

@@ -140,7 +140,7 @@ struct entry {
 	u32 smoothed, beyond; // in microseconds
 	u32 host_isn, host_fin, peer_fin;
 	u16 stage;
-	u16 unused;
+	u16 link_number; // for the owner of the flow table, if it has several links to a host
 	u32 timed, timed_at;         // the time in microseconds, modulo 2^32
 	u32 far_timed, far_timed_at;
 	struct side outgoing, incoming;

@@ -5,15 +5,17 @@ use core::net::IpAddr;
 
 use holdover_wire::{Flags, Packet};
 
-/// The sign in a mobile host's packets.
+/// The sign in a mobile host's packets that predicts its disconnection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum WarningSign {
     /// An ACK with a window of zero. The gateway reads TCP headers and rewrites nothing.
     #[default]
     Window,
-    /// The reserved flag of the IPv4 header, which the mobile host sets ([`Packet::reserved_flag`]; `freeze` with
-    /// `ip_flag`). The gateway clears it on everything that it forwards, and sets it on packets from its buffer, so
-    /// that the mobile host does not answer these with a zero window. IPv6 has no such flag, so there is no sign.
+    /// The reserved flag of the IPv4 header, which the mobile host sets (`freeze` with `ip_flag`). The gateway clears it on
+    /// everything that it forwards, and sets it on packets from its buffer, so that the mobile host does not answer these
+    /// with a zero window. IPv6 has no such flag, so there is no sign.
     IpFlag,
 }
 

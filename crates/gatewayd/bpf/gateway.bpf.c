@@ -10,6 +10,8 @@
 
 #include "gateway/flows.h"
 
+#include "gateway/signs.h"
+
 #include "gateway/split.h"
 
 // The mobile host of an address; 0 if it is not known.
@@ -79,6 +81,18 @@ INLINE int has_device(struct __sk_buff *skb)
 	return bpf_check_mtu(skb, divert_to, &mtu, 0, 0) != NO_DEVICE;
 }
 
+// Whether a packet for a mobile host goes to the daemon's device, by the course of that host and by the rules.
+static __attribute__((noinline)) int diverts(struct __sk_buff *skb, u32 course)
+{
+	if (course == PASSING)
+		return 0;
+	u32 verdict = flow_rules_len ? find_rule_of_packet(skb, OUTGOING) : 0;
+
+	if (verdict)
+		return !!(verdict & RULE_DIVERTS);
+	return course == DIVERT || (course == DIVERT_TCP && is_tcp(skb));
+}
+
 SEC("classifier")
 int egress(struct __sk_buff *skb)
 {
@@ -101,7 +115,7 @@ int egress(struct __sk_buff *skb)
 	if (split.device && is_about_socket(skb))
 		return bpf_redirect(split.device, BPF_F_INGRESS);
 	// A packet of this router's own sockets has its socket with it.
-	if (split.device && !skb->sk && begins_split(skb, &address, 1))
+	if (split.device && !skb->sk && may_split(skb, &address, OUTGOING) && begins_split(skb, 1))
 		return bpf_redirect(split.device, 0);
 	u64 now = time_of(skb), expires = expires_at();
 	int is_diverted = 0;
@@ -109,18 +123,19 @@ int egress(struct __sk_buff *skb)
 	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
 	if (withholds(skb, mobile, now, expires, OUTGOING))
 		return bpf_redirect(0, 0);
-	if (now >= expires) {
-		if (mobile->course == DIVERT)
+	int is_for_device = diverts(skb, mobile->course);
+
+	if (now >= expires || (is_for_device && !has_device(skb))) {
+		if (is_for_device)
 			count(EXPIRED);
 		return PASS;
 	}
-	if (mobile->course == DIVERT && !has_device(skb)) {
-		count(EXPIRED);
-		return PASS;
-	}
-	if (mobile->course == DIVERT) {
+	// Only packets that the daemon releases have the flag.
+	if (sign_kind == SIGN_BY_FLAG && skb->protocol == bpf_htons(ETH_P_IP) && gives_signs(&address))
+		take_flag(skb);
+	if (is_for_device) {
 		bpf_spin_lock(&mobile->lock);
-		if (mobile->course == DIVERT) {
+		if (mobile->course != PASSING) {
 			mobile->diverted++;
 			is_diverted = 1;
 		}
@@ -151,7 +166,7 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 		mobile->mac = mac;
 		bpf_spin_unlock(&mobile->lock);
 	}
-	if (mobile->course != DIVERT || now - mobile->noticed_at < NOTICE_EVERY)
+	if (mobile->course == PASSING || now - mobile->noticed_at < NOTICE_EVERY)
 		return;
 	mobile->noticed_at = now;
 	struct mobile_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
@@ -162,6 +177,8 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 	}
 	notice->at = now;
 	notice->address = *address;
+	notice->sign = SIGN_NONE;
+	notice->unused = 0;
 	bpf_ringbuf_submit(notice, 0);
 }
 
@@ -207,7 +224,9 @@ int ingress(struct __sk_buff *skb)
 
 	count(HEARD);
 	note_heard(skb, mobile, &address, now);
-	int is_split_syn = split.device && begins_split(skb, &address, 0);
+	if (sign_kind && now < expires && gives_signs(&address))
+		note_sign(skb, mobile, &address, now);
+	int is_split_syn = split.device && may_split(skb, &address, INCOMING) && begins_split(skb, 0);
 	// The flow table learns the window scale from SYNs for the daemon, too. Those of fixed hosts come to `egress` again, from a socket of
 	// the daemon.
 	int is_withheld = withholds(skb, mobile, now, expires, INCOMING);
@@ -232,7 +251,7 @@ int order(struct __sk_buff *skb)
 		return 2;
 	if (order.kind == MOBILE_LINK) {
 		bpf_spin_lock(&mobile->lock);
-		mobile->link = order.link;
+		mobile->links[order.number & (LINKS - 1)] = order.link;
 		bpf_spin_unlock(&mobile->lock);
 		return 0;
 	}

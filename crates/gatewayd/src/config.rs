@@ -3,17 +3,21 @@
 //! A file with any error is refused as a whole; the error has the position and what is expected there.
 
 mod cluster;
+mod flow;
+mod mode_networks;
 mod pace;
 mod split;
+mod thesis;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Duration;
+use holdover_gateway::WarningSign;
 pub use holdover_gateway::daemon::Mode;
 use holdover_gateway::daemon::Treatment;
-use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
+use holdover_gateway::divert::{Diversion, DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
 use holdover_host::ebpf::pins::is_bpf_fs;
 use holdover_host::log::Log;
@@ -23,8 +27,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::cluster::ClusterTable;
+pub use self::flow::FlowRule;
+pub(crate) use self::flow::{FlowMode, FlowModes, MOST_LINKS, MOST_SELECTORS, OWN_LINK};
+pub(crate) use self::mode_networks::ModeNetworks;
 pub use self::pace::Pace;
 pub use self::split::SplitTable;
+pub use self::thesis::ThesisTable;
 use crate::network::Network;
 
 /// The file that is read by default.
@@ -40,6 +48,9 @@ pub type Metrics = MetricsTable<false, 9787>;
 pub struct Config {
     /// Which mobile hosts the gateway serves, and how.
     pub mobiles: Mobiles,
+    /// Modes of single connections, before those of their mobile hosts. The first matching rule applies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flow: Vec<FlowRule>,
     /// Packets buffered for mobile hosts.
     pub buffer: Buffer,
     /// Which sources report the presence of mobile hosts.
@@ -52,6 +63,8 @@ pub struct Config {
     pub webhook: WebhookTable,
     /// ACKs held back, so that TCP resumes at once when a mobile host returns.
     pub hold_back: HoldBack,
+    /// Mode "thesis": packets wait while a mobile host predicts its absence, and are released in bursts.
+    pub thesis: ThesisTable,
     /// Mode "split": connections that end at the gateway.
     pub split: SplitTable,
     /// Other gateways, to which mobile hosts move and from which they come.
@@ -353,10 +366,14 @@ impl Config {
     /// The text is not TOML, or has an invalid setting.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
-        match config.problem() {
-            Some((place, problem)) => Err(ConfigError::at_key(path, text, place, problem)),
-            None => Ok(config),
+        if let Some((place, problem)) = config.problem() {
+            return Err(ConfigError::at_key(path, text, place, problem));
         }
+        if let Some((number, problem)) = flow::problem(&config.flow) {
+            let offset = text.match_indices("[[flow]]").nth(number - 1).map_or(0, |(offset, _)| offset);
+            return Err(ConfigError::at(path, text, offset, problem));
+        }
+        Ok(config)
     }
 
     /// The section and key of an invalid value, and what is expected.
@@ -386,6 +403,9 @@ impl Config {
         }
         if let Some((key, problem)) = self.split.problem() {
             return at("[split]", key, problem);
+        }
+        if let Some((key, problem)) = self.thesis.problem() {
+            return at("[thesis]", key, problem);
         }
         if !(1..=100).contains(&presence.probes) {
             return at("[presence]", "probes", "expected a number from 1 to 100");
@@ -430,7 +450,26 @@ impl Config {
             rate: self.buffer.rate.0,
             burst_bytes: self.buffer.burst_bytes,
             most_mobiles: self.buffer.most_mobiles as usize,
+            longest_warning: self.thesis.longest_warning.0,
         }
+    }
+
+    /// Which packets for absent mobile hosts with a mode are diverted, and how they are released.
+    pub(crate) fn diversion(&self, mode: Mode) -> Diversion {
+        match mode.diversion(self.thesis.config()) {
+            Diversion::Nothing if self.flow.iter().any(|rule| rule.mode.diverts()) => Diversion::Chosen,
+            diversion => diversion,
+        }
+    }
+
+    /// The sign by which mobile hosts predict their absence; `None` if none of them has mode `thesis`.
+    pub(crate) fn sign(&self) -> Option<WarningSign> {
+        self.modes().any(|mode| mode == Mode::Thesis).then_some(self.thesis.sign)
+    }
+
+    /// Whether packets that are released to a mobile host have the reserved flag of IPv4.
+    pub(crate) fn flags_released(&self, mobile: IpAddr) -> bool {
+        self.thesis.sign == WarningSign::IpFlag && self.mode_of(mobile) == Mode::Thesis
     }
 
     /// The mode of a mobile host.
@@ -450,13 +489,23 @@ impl Config {
     }
 
     /// All modes that mobile hosts may have.
-    fn modes(&self) -> impl Iterator<Item = Mode> {
+    fn host_modes(&self) -> impl Iterator<Item = Mode> {
         self.mobiles.modes.values().copied().chain([self.mobiles.mode])
+    }
+
+    /// The same, and all that rules choose for single connections.
+    fn modes(&self) -> impl Iterator<Item = Mode> {
+        self.host_modes().chain(self.flow.iter().map(|rule| rule.mode))
     }
 
     /// Whether connections of any mobile host are split.
     pub fn splits(&self) -> bool {
         self.modes().any(|mode| mode == Mode::Split)
+    }
+
+    /// Whether a rule for single connections splits them.
+    pub(crate) fn splits_chosen(&self) -> bool {
+        self.flow.iter().any(|rule| rule.mode == Mode::Split)
     }
 
     /// Whether TCP connections are followed at all.
@@ -466,12 +515,12 @@ impl Config {
 
     /// The modes as a text, which differs for different settings.
     pub(crate) fn modes_text(&self) -> String {
-        format!("{:?} {:?} {}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled)
+        format!("{:?} {:?} {} {:?}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled, self.flow)
     }
 
     /// Whether every mobile host has the same mode.
     pub(crate) fn has_one_mode(&self) -> bool {
-        self.modes().all(|mode| mode == self.mobiles.mode)
+        self.host_modes().all(|mode| mode == self.mobiles.mode)
     }
 
     /// When mobile hosts are probed.

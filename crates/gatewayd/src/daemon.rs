@@ -375,3 +375,37 @@ impl std::fmt::Debug for Daemon {
         f.debug_struct("Daemon").field("engine", &self.engine).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a line of `/proc/thread-self/status`, such as `CapEff:`.
+    fn capabilities(name: &str) -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(value.trim(), 16).unwrap()
+    }
+
+    // Claim: The gateway's process keeps CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON and CAP_BPF, and loses
+    // all other capabilities, effective and permitted; those that it starts inherit none.
+    #[test]
+    fn other_capabilities_are_dropped() {
+        // Their numbers in linux/capability.h.
+        let kept = [10, 12, 13, 38, 39].into_iter().fold(0, |kept, number| kept | 1_u64 << number);
+        // Of this thread only: other tests keep theirs.
+        let look = || {
+            let before = capabilities("CapPrm:");
+            give_up_privileges().unwrap();
+            (before, ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"].map(capabilities), capabilities("NoNewPrivs:"))
+        };
+        let (before, [permitted, effective, inheritable, ambient], no_new) = std::thread::spawn(look).join().unwrap();
+        assert_eq!(permitted, before & kept);
+        assert_eq!((effective & !kept, ambient, no_new), (0, 0, 1));
+        // Unless there was nothing to drop.
+        assert!(inheritable == 0 || before & !kept == 0, "{inheritable:x}");
+        if before & !kept == 0 {
+            holdover_testbed::harness::skip("this process has no other capabilities");
+        }
+    }
+}

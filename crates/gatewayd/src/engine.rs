@@ -36,7 +36,7 @@ use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::Interface;
 use crate::network::{Network, destination};
-use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Seen};
+use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Seen, Sign};
 use crate::presence::SourceReport;
 use crate::sender::Sender;
 use crate::split::Splitter;
@@ -178,10 +178,14 @@ impl Engine {
         Ok(true)
     }
 
-    /// Handles mobile hosts that were heard.
+    /// Handles mobile hosts that were heard, and their signs.
     pub(crate) fn handle_heard(&mut self, now: Instant) {
-        while let Some(mobile) = self.path.next_notice() {
-            self.diverter.handle_heard(now, mobile);
+        while let Some((mobile, sign)) = self.path.next_notice() {
+            match sign {
+                None => self.diverter.handle_heard(now, mobile),
+                Some(Sign::Warning) => self.diverter.handle_warning(now, mobile),
+                Some(Sign::Working) => self.diverter.handle_working(now, mobile),
+            }
         }
     }
 
@@ -359,6 +363,8 @@ impl Engine {
     /// Sends the packets of present hosts without pacing, and shows every sender its held ACKs: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
         self.path.begin_turn();
+        // What waits for signs of mobile hosts goes now.
+        self.diverter.drain(now);
         if let Some(waker) = &mut self.waker {
             waker.handle_end(now, &mut self.path);
         }
@@ -427,8 +433,8 @@ impl Engine {
     fn set_courses(&mut self, now: Instant) -> Result<(), EngineError> {
         while let Some((mobile, course)) = self.diverter.poll_course() {
             match course {
-                Course::Divert => {
-                    if let Err(error) = self.path.divert(mobile) {
+                Course::Divert | Course::DivertTcp | Course::DivertChosen => {
+                    if let Err(error) = self.path.divert(mobile, course) {
                         tracing::warn!(%error, %mobile, "cannot divert packets");
                     }
                 }

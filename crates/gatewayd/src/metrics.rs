@@ -64,6 +64,8 @@ fn register_mobiles(registry: &mut Registry, status: &Status) {
     registry.register("mobiles", "Mobile hosts that are known", gauge(status.mobiles));
     registry.register("mobiles_away", "Mobile hosts that are away", gauge(status.away));
     registry.register("absences", "How often mobile hosts were away", counter(status.buffer.absences));
+    let warnings = "How often mobile hosts predicted an absence by a sign in their packets";
+    registry.register("warnings", warnings, counter(status.buffer.warnings));
     let by_source = Family::<BySource, Gauge>::default();
     // All of them: a series that vanishes is not a zero to Prometheus.
     for source in Source::ALL.map(|source| source.to_string()) {
@@ -105,7 +107,12 @@ fn register_connections(registry: &mut Registry, status: &Status) {
     let Status { path, woken, .. } = status;
     let acks = [("lowered", path.lowered), ("withheld", path.withheld)];
     registry.register("acks_held", "ACKs of TCP that were held back, by the fate of their packets", counts(&acks));
-    let alone = [("signed", path.signed), ("multipath", path.multipath), ("full", path.connections_full)];
+    let alone = [
+        ("signed", path.signed),
+        ("multipath", path.multipath),
+        ("full", path.connections_full),
+        ("rule", path.by_rule),
+    ];
     registry.register("tcp_left_alone", "TCP packets that passed unchanged, by reason", counts(&alone));
     let senders = [("released", woken.released), ("poked", woken.poked)];
     registry.register("woken", "TCP senders that were woken after absences, by how", counts(&senders));
@@ -252,6 +259,14 @@ mod tests {
             let line = format!("holdover_gateway_windows_total{{fate=\"{fate}\"}} {count}");
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn predicted_absences_are_counted() {
+        let mut status = status();
+        status.buffer.warnings = 2;
+        let text = encode_status(&status);
+        assert!(text.lines().any(|line| line == "holdover_gateway_warnings_total 2"), "{text}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use aya::programs::ProgramError;
 use aya::sys::SyscallError;
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
+use holdover_gateway::WarningSign;
 use holdover_gateway::divert::{Course, STRAGGLERS};
 pub use holdover_host::ebpf::AttachedBy;
 use holdover_host::ebpf::pins::Pins;
@@ -23,11 +24,13 @@ use holdover_host::ebpf::{AttachError, Attachment, LOCK, Object, ObjectError};
 use holdover_mobility::wake::WakeConfig;
 use sha2::{Digest as _, Sha256};
 
+use crate::config::FlowModes;
 use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
-use records::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
+pub(crate) use records::Sign;
+use records::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = include_bytes!("../bpf/gateway.bpf.o.gz");
@@ -147,6 +150,9 @@ pub struct PathCounters {
     pub signed: u64,
     /// TCP packets of Multipath TCP, passed unchanged.
     pub multipath: u64,
+    /// TCP packets of connections for which a rule chooses a mode that changes none of them.
+    #[serde(default)]
+    pub by_rule: u64,
     /// Windows limited by order.
     pub limited: u64,
     /// Zero-window probes answered for mobile hosts.
@@ -183,7 +189,7 @@ impl Seen {
     /// Whether a former process regarded it as absent, and it was not heard since.
     pub(crate) fn was_away(&self) -> bool {
         let is_heard = |down_at: Instant| self.heard_at.is_some_and(|at| at >= down_at + STRAGGLERS);
-        self.course == Course::Divert || self.down_at.is_some_and(|at| !is_heard(at))
+        self.course != Course::Pass || self.down_at.is_some_and(|at| !is_heard(at))
     }
 }
 
@@ -206,14 +212,34 @@ pub(crate) struct Place<'a> {
     pub(crate) most_detailed: u32,
     /// The rules of the flow path. With [`Rules::default`] it handles nothing.
     pub(crate) rules: Rules,
-    /// The link to a new mobile host.
+    /// The link to a new mobile host, by its own mode.
     pub(crate) link: LinkState,
+    /// With rules for single connections.
+    pub(crate) flows: Option<&'a FlowPlace>,
     /// The modes of mobile hosts, as a text: state from other modes is not used.
     pub(crate) modes: &'a str,
+    /// With mode `thesis`.
+    pub(crate) thesis: Option<&'a ThesisPlace>,
     /// With mode `split`.
     pub(crate) split: Option<&'a SplitPlace>,
     /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
     pub(crate) pins: Option<&'a Path>,
+}
+
+/// What the programs need for rules for single connections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FlowPlace {
+    pub(crate) modes: FlowModes,
+    /// The links to a new mobile host after its own one, by their numbers.
+    pub(crate) links: Vec<LinkState>,
+}
+
+/// What the programs need for mode `thesis`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ThesisPlace {
+    pub(crate) sign: WarningSign,
+    /// Networks of mobile hosts in mode `thesis` (true) and in other modes.
+    pub(crate) networks: Vec<(Network, bool)>,
 }
 
 impl Place<'_> {
@@ -229,7 +255,9 @@ impl Place<'_> {
             most_detailed: 1,
             rules: WakeConfig::all().rules(),
             link: LinkState::default(),
+            flows: None,
             modes: "",
+            thesis: None,
             split: None,
             pins: None,
         }
@@ -271,7 +299,8 @@ impl KernelPath {
         let mut object = open_object(place, pins.as_ref())?;
         object.load(&PROGRAMS)?;
         let mut blank: Array<_, Mobile> = object.take("blank_mobiles")?;
-        let unknown = Mobile::new(&place.link);
+        let of_flows = place.flows.iter().flat_map(|flows| &flows.links).copied();
+        let unknown = Mobile::new(&std::iter::once(place.link).chain(of_flows).collect::<Vec<_>>());
         blank.set(0, unknown, 0)?;
         let mut of_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("networks")?;
         let mut wanted = BTreeSet::new();
@@ -285,10 +314,14 @@ impl KernelPath {
         for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
             of_networks.remove(key)?;
         }
-        let mut split_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("split_networks")?;
-        for (network, is_split) in place.split.iter().flat_map(|split| &split.networks) {
-            let (address, bits) = network.mapped();
-            split_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_split), 0)?;
+        let of_split = place.split.iter().flat_map(|split| &split.networks);
+        let of_split = of_split.map(|(network, splits)| (*network, records::split_kind(*splits)));
+        fill(&mut object, "split_networks", of_split)?;
+        let of_thesis = place.thesis.iter().flat_map(|thesis| &thesis.networks);
+        fill(&mut object, "thesis_networks", of_thesis.map(|(network, is)| (*network, u32::from(*is))))?;
+        let mut rules: Array<_, FlowRule> = object.take("flow_rules")?;
+        for (rule, number) in flow_rules(place).into_iter().zip(0..) {
+            rules.set(number, rule, 0)?;
         }
         Ok(Self {
             mobiles: object.take("mobiles")?,
@@ -339,12 +372,12 @@ impl KernelPath {
         Ok(self.expiry.set(1, until, 0)?)
     }
 
-    /// The next mobile host that was heard although it is regarded as absent.
-    pub(crate) fn next_notice(&mut self) -> Option<IpAddr> {
+    /// The next mobile host that was heard although it is regarded as absent, or that has given a sign.
+    pub(crate) fn next_notice(&mut self) -> Option<(IpAddr, Option<Sign>)> {
         loop {
             let item = self.notices.next()?;
             if let Some(notice) = MobileNotice::from_bytes(&item) {
-                return Some(notice.address.to_ip());
+                return Some((notice.address.to_ip(), notice.sign()));
             }
         }
     }
@@ -378,10 +411,10 @@ impl KernelPath {
         let _ = self.mobiles.remove(&Address::new(mobile));
     }
 
-    /// Diverts packets for a mobile host.
-    pub(crate) fn divert(&mut self, mobile: IpAddr) -> Result<(), PathError> {
+    /// Diverts packets for a mobile host, by a course other than [`Course::Pass`].
+    pub(crate) fn divert(&mut self, mobile: IpAddr, course: Course) -> Result<(), PathError> {
         self.know(mobile)?;
-        self.run(MobileOrder::course(mobile, Course::Divert, 0)).map(drop)
+        self.run(MobileOrder::course(mobile, course, 0)).map(drop)
     }
 
     /// Lets packets for a mobile host pass, if exactly `diverted` packets were diverted in total; returns whether that
@@ -410,6 +443,7 @@ impl KernelPath {
             connections_full: of_flows(Counter::AloneFull),
             signed: of_flows(Counter::AloneSigned),
             multipath: of_flows(Counter::AloneMultipath),
+            by_rule: of_flows(Counter::AlonePolicy),
             limited: of_flows(Counter::Limited),
             probed: of_flows(Counter::Probed),
             detailed: of_flows(Counter::Detailed),
@@ -460,14 +494,34 @@ impl From<Mobile> for Seen {
     }
 }
 
+/// Fills a map of networks.
+fn fill(object: &mut Object, name: &'static str, kinds: impl Iterator<Item = (Network, u32)>) -> Result<(), PathError> {
+    let mut map = object.take::<LpmTrie<MapData, [u8; 16], u32>>(name)?;
+    for (network, kind) in kinds {
+        let (address, bits) = network.mapped();
+        map.insert(&NetworkKey::new(bits.into(), address.octets()), kind, 0)?;
+    }
+    Ok(())
+}
+
+/// The rules for single connections, one for each combination of their networks and ports, in their order.
+fn flow_rules(place: &Place<'_>) -> Vec<FlowRule> {
+    let rules = place.flows.iter().flat_map(|flows| flows.modes.rules());
+    rules.flat_map(|rule| rule.selectors.iter().map(|selector| FlowRule::new(*selector, rule))).collect()
+}
+
 fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathError> {
     let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
     let rules = Plain(rules);
     let split = place.split.map_or_else(SplitSetup::default, SplitSetup::new);
+    let sign_kind = records::sign_kind(place.thesis.map(|thesis| thesis.sign));
+    let flow_rules_len = flow_rules(place).len() as u32;
     let mut loader = EbpfLoader::new();
     loader
         .override_global("rules", &rules, true)
         .override_global("divert_to", &place.divert_to, true)
+        .override_global("flow_rules_len", &flow_rules_len, true)
+        .override_global("sign_kind", &sign_kind, true)
         .override_global("split", &split, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
         .map_max_entries("entries", place.most_connections.max(1))
@@ -487,6 +541,21 @@ mod comparison;
 mod tests {
     use super::*;
 
+    /// Rules of which the programs use every part.
+    fn flow_place() -> FlowPlace {
+        let text = "[[flow]]\nfixed_port = 443\nmode = \"split\"\n[[flow]]\nmobile_port = 7\nmode = \"freeze\"\n";
+        FlowPlace { modes: FlowModes::new(&toml::from_str(text).unwrap()), links: vec![LinkState::default(); 2] }
+    }
+
+    #[test]
+    fn rules_are_in_their_order() {
+        let flows = flow_place();
+        let place = Place { flows: Some(&flows), ..Place::nowhere() };
+        let verdicts: Vec<u32> = flow_rules(&place).iter().map(|rule| rule.verdict).collect();
+        // They fit; the first one diverts, splits and has the first link.
+        assert_eq!(verdicts, [0x8 | 0x10 | 0x20 | 1, 0x8 | 2]);
+    }
+
     #[test]
     fn tables_and_modes_are_part_of_the_layout() {
         let place = Place::nowhere();
@@ -501,16 +570,21 @@ mod tests {
     /// Each start of the gateway waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
-        let place = Place::nowhere();
-        let path = match KernelPath::load(&place, &[], None) {
-            Ok(path) => path,
-            Err(error) => return holdover_testbed::harness::skip(error),
-        };
-        for name in PROGRAMS {
-            let program: &aya::programs::SchedClassifier = path.object.program(name).unwrap();
-            let looked_at = program.info().unwrap().verified_instruction_count();
-            eprintln!("{name}: {looked_at:?}");
-            assert!(looked_at.is_none_or(|count| count < 70_000), "{name}: {looked_at:?}");
+        let flows = flow_place();
+        for sign in [None, Some(WarningSign::Window), Some(WarningSign::IpFlag)] {
+            let thesis = sign.map(|sign| ThesisPlace { sign, networks: Vec::new() });
+            let flows = sign.is_some().then_some(&flows);
+            let place = Place { thesis: thesis.as_ref(), flows, ..Place::nowhere() };
+            let path = match KernelPath::load(&place, &[], None) {
+                Ok(path) => path,
+                Err(error) => return holdover_testbed::harness::skip(error),
+            };
+            for name in PROGRAMS {
+                let program: &aya::programs::SchedClassifier = path.object.program(name).unwrap();
+                let looked_at = program.info().unwrap().verified_instruction_count();
+                eprintln!("{name}, {sign:?}: {looked_at:?}");
+                assert!(looked_at.is_none_or(|count| count < 70_000), "{name}, {sign:?}: {looked_at:?}");
+            }
         }
     }
 }

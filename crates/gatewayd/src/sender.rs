@@ -116,6 +116,19 @@ impl Sender {
     }
 }
 
+/// Sets the reserved flag of an IPv4 header: the mobile host takes the packet for one of a buffer, and its link for a
+/// working one (the thesis on Freeze-TCP, section 4.6.3). The checksum is updated by difference (RFC 1624 section 3).
+pub(crate) fn set_reserved_flag(packet: &mut [u8]) {
+    const FLAG: u8 = 0x80;
+    if !is_ipv4(packet) || packet.len() < 20 || packet[6] & FLAG != 0 {
+        return;
+    }
+    packet[6] |= FLAG;
+    let sum = u32::from(!u16::from_be_bytes([packet[10], packet[11]])) + (u32::from(FLAG) << 8);
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
 fn is_ipv4(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 4)
 }
@@ -137,6 +150,28 @@ fn longest_segment(offload: Offload, packet: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reserved_flag_is_set_with_its_checksum() {
+        for identification in [0, 1, 0x7fff, 0x8000, 0xfffe, 0xffff] {
+            let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 10, 0, 0, 7];
+            packet[4..6].copy_from_slice(&u16::to_be_bytes(identification));
+            let sum = |packet: &[u8]| {
+                let sum: u32 = packet.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+                let folded = (sum & 0xffff) + (sum >> 16);
+                ((folded & 0xffff) + (folded >> 16)) as u16
+            };
+            let checksum = !sum(&packet);
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+            for _ in 0..2 {
+                set_reserved_flag(&mut packet);
+                assert_eq!((sum(&packet), packet[6]), (0xffff, 0xc0), "{identification}");
+            }
+        }
+        let mut packet = vec![0x60; 40];
+        set_reserved_flag(&mut packet);
+        assert_eq!(packet, vec![0x60; 40], "IPv6 has none");
+    }
 
     #[test]
     fn the_longest_segment_of_a_large_packet_has_its_headers() {

@@ -175,7 +175,7 @@ impl MobileLine {
                 })
                 .collect(),
             away_s: status.and_then(|status| status.away_since).map(since),
-            diverts: seen.is_some_and(|seen| seen.course == Course::Divert),
+            diverts: seen.is_some_and(|seen| seen.course != Course::Pass),
             silent_s: seen.and_then(|seen| seen.heard_at).map(since),
             answers_within_s: engine.answers_within(address).map(holdover_base::Duration::as_secs_f64),
             mac: seen.and_then(|seen| seen.mac).map(|mac| holdover_wire::MacAddress(mac).to_string()),

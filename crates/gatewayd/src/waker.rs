@@ -1,5 +1,6 @@
 //! Actions on the TCP connections of mobile hosts that leave or return: one [`Controller`] for each mobile host, over
-//! the flow path of the programs.
+//! the flow path of the programs, and one more for each other treatment that rules for single connections choose
+//! ([`FlowModes`]).
 //!
 //! A gateway stands at the near end of the link, as an agent would on the fixed host: *outgoing* is towards the mobile
 //! host, *incoming* is from it. So the ACKs of a download are incoming, and released to the fixed host; those of an
@@ -21,7 +22,7 @@ use holdover_gateway::divert::Standing;
 use holdover_gateway::freeze;
 use holdover_wire::Seq;
 
-use crate::config::Config;
+use crate::config::{Config, FlowModes, OWN_LINK};
 use crate::path::KernelPath;
 
 /// Counters of actions on TCP connections of mobile hosts that returned.
@@ -60,16 +61,20 @@ impl Woken {
     }
 }
 
+/// A mobile host, and the number of one of its links.
+type Place = (IpAddr, u8);
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Waker {
     config: Config,
-    controls: BTreeMap<IpAddr, Controller>,
+    modes: FlowModes,
+    controls: BTreeMap<Place, Controller>,
     /// The deadline of each control that has one.
-    deadlines: BTreeSet<(Instant, IpAddr)>,
-    scheduled: BTreeMap<IpAddr, Instant>,
-    /// Mobile hosts that may have packets ready.
-    touched: BTreeSet<IpAddr>,
+    deadlines: BTreeSet<(Instant, Place)>,
+    scheduled: BTreeMap<Place, Instant>,
+    /// Controls that may have packets ready.
+    touched: BTreeSet<Place>,
     tend_at: Instant,
     seen_full: u64,
     woken: Woken,
@@ -82,6 +87,7 @@ impl Waker {
     pub(crate) fn new(now: Instant, config: &Config) -> Self {
         Self {
             config: config.clone(),
+            modes: FlowModes::new(config),
             controls: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             scheduled: BTreeMap::new(),
@@ -106,12 +112,17 @@ impl Waker {
             match notice.report() {
                 Some(Report::Notice(connection, direction, event)) => {
                     let at = notice.at().min(now);
-                    self.with(connection.remote.ip(), path, |control, flows| {
+                    let Some(link) = self.modes.link_of(connection) else { continue };
+                    self.with((connection.remote.ip(), link), path, |control, flows| {
                         control.handle_notice(at, connection, direction, event, flows);
                     });
                 }
+                // It shows that the path to the mobile host carries packets, whichever link its own connection has.
                 Some(Report::Arrived(connection)) => {
-                    self.with(connection.remote.ip(), path, |control, flows| control.note_arrival(now, flows));
+                    for link in self.modes.links() {
+                        let place = (connection.remote.ip(), link);
+                        self.with(place, path, |control, flows| control.note_arrival(now, flows));
+                    }
                 }
                 // The gateway hears mobile hosts by packets of any protocol.
                 Some(Report::Incoming(_)) | None => {}
@@ -121,56 +132,67 @@ impl Waker {
 
     /// A mobile host has left, or returned.
     pub(crate) fn handle_standing(&mut self, now: Instant, mobile: IpAddr, standing: Standing, path: &mut KernelPath) {
-        self.with(mobile, path, |control, flows| control.handle_standing(now, standing, flows));
+        for link in self.modes.links() {
+            self.with((mobile, link), path, |control, flows| control.handle_standing(now, standing, flows));
+        }
     }
 
     /// A mobile host has not answered a probe: nothing has arrived from it since `since`. It is not regarded as absent
     /// yet.
     pub(crate) fn handle_silence(&mut self, mobile: IpAddr, since: Instant, path: &mut KernelPath) {
-        let is_known = self.controls.get(&mobile).is_some_and(|control| control.silent_since().is_some());
-        if !is_known {
-            self.with(mobile, path, |control, flows| control.handle_silence(since, flows));
+        for place in self.modes.links().map(|link| (mobile, link)) {
+            let is_known = self.controls.get(&place).is_some_and(|control| control.silent_since().is_some());
+            if !is_known {
+                self.with(place, path, |control, flows| control.handle_silence(since, flows));
+            }
         }
     }
 
     /// A mobile host was heard: if it was silent before, its connections are woken.
     pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
-        if self.controls.get(&mobile).is_some_and(|control| control.silent_since().is_some()) {
-            self.with(mobile, path, |control, flows| control.end_silence(now, flows));
+        for place in self.modes.links().map(|link| (mobile, link)) {
+            if self.controls.get(&place).is_some_and(|control| control.silent_since().is_some()) {
+                self.with(place, path, |control, flows| control.end_silence(now, flows));
+            }
         }
     }
 
     /// An absent mobile host is probed: it is asked for the newest ACK of a connection as well.
     pub(crate) fn ask_receiver(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
-        if self.controls.contains_key(&mobile) {
-            self.with(mobile, path, |control, flows| control.ask_receiver(now, flows));
+        for place in self.modes.links().map(|link| (mobile, link)) {
+            if self.controls.contains_key(&place) {
+                self.with(place, path, |control, flows| control.ask_receiver(now, flows));
+            }
         }
     }
 
     /// A mobile host is present: its mode applies to its connections from now on.
     pub(crate) fn meet(&mut self, mobile: IpAddr, path: &mut KernelPath) {
-        if !self.config.has_one_mode() && !self.controls.contains_key(&mobile) {
-            self.with(mobile, path, |_, _| {});
+        let own = (mobile, OWN_LINK);
+        if !self.config.has_one_mode() && !self.controls.contains_key(&own) {
+            self.with(own, path, |_, _| {});
         }
     }
 
     /// A mobile host is removed.
     pub(crate) fn forget(&mut self, mobile: IpAddr) {
-        self.controls.remove(&mobile);
-        self.touched.remove(&mobile);
-        if let Some(at) = self.scheduled.remove(&mobile) {
-            self.deadlines.remove(&(at, mobile));
+        for place in self.modes.links().map(|link| (mobile, link)) {
+            self.controls.remove(&place);
+            self.touched.remove(&place);
+            if let Some(at) = self.scheduled.remove(&place) {
+                self.deadlines.remove(&(at, place));
+            }
         }
     }
 
     /// A deadline has passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant, path: &mut KernelPath) {
-        while let Some(&(at, mobile)) = self.deadlines.first()
+        while let Some(&(at, place)) = self.deadlines.first()
             && at <= now
         {
-            self.with(mobile, path, |control, flows| control.handle_timeout(now, flows));
+            self.with(place, path, |control, flows| control.handle_timeout(now, flows));
             // A control whose deadline has not moved is not called twice at one time.
-            if self.scheduled.get(&mobile) == Some(&at) {
+            if self.scheduled.get(&place) == Some(&at) {
                 break;
             }
         }
@@ -192,26 +214,28 @@ impl Waker {
         path: &mut KernelPath,
     ) {
         for mobile in mobiles {
-            self.with(mobile, path, |control, flows| control.handle_end(now, flows));
+            for link in self.modes.links() {
+                self.with((mobile, link), path, |control, flows| control.handle_end(now, flows));
+            }
         }
     }
 
     /// The daemon ends: every sender is shown its held ACKs.
     pub(crate) fn handle_end(&mut self, now: Instant, path: &mut KernelPath) {
-        let mobiles: Vec<IpAddr> = self.controls.keys().copied().collect();
-        for mobile in mobiles {
-            self.with(mobile, path, |control, flows| control.handle_end(now, flows));
+        let places: Vec<Place> = self.controls.keys().copied().collect();
+        for place in places {
+            self.with(place, path, |control, flows| control.handle_end(now, flows));
         }
     }
 
     /// The next packet to send: an outgoing one goes to the mobile host, an incoming one to the fixed host, as if from
     /// the mobile host.
     pub(crate) fn poll_transmit(&mut self) -> Option<(IpAddr, Injected)> {
-        while let Some(&mobile) = self.touched.first() {
-            let control = self.controls.get_mut(&mobile);
+        while let Some(&place) = self.touched.first() {
+            let control = self.controls.get_mut(&place);
             if let Some(injected) = control.and_then(Controller::poll_transmit) {
                 self.woken.packets += 1;
-                return Some((mobile, injected));
+                return Some((place.0, injected));
             }
             self.touched.pop_first();
         }
@@ -225,16 +249,17 @@ impl Waker {
 
     fn with(
         &mut self,
-        mobile: IpAddr,
+        place: Place,
         path: &mut KernelPath,
         act: impl FnOnce(&mut Controller, &mut crate::path::MobileFlows<'_>),
     ) {
-        let mut flows = path.of_mobile(mobile);
-        let config = &self.config;
-        let control = self.controls.entry(mobile).or_insert_with(|| {
-            let control = Controller::new(config.treatment(config.mode_of(mobile)));
+        let (config, modes) = (&self.config, &self.modes);
+        let (mobile, link) = place;
+        let mut flows = path.of_mobile(place, modes);
+        let control = self.controls.entry(place).or_insert_with(|| {
+            let control = Controller::new(modes.treatment(link, config, mobile));
             // The programs apply the default mode to new mobile hosts.
-            if !config.has_one_mode() {
+            if link == OWN_LINK && !config.has_one_mode() {
                 flows.set_link(control.link_state());
             }
             control
@@ -248,16 +273,16 @@ impl Waker {
             tracing::debug!(?outcome, "outcome");
         }
         let deadline = control.poll_timeout();
-        self.touched.insert(mobile);
-        if self.scheduled.get(&mobile).copied() == deadline {
+        self.touched.insert(place);
+        if self.scheduled.get(&place).copied() == deadline {
             return;
         }
-        if let Some(at) = self.scheduled.remove(&mobile) {
-            self.deadlines.remove(&(at, mobile));
+        if let Some(at) = self.scheduled.remove(&place) {
+            self.deadlines.remove(&(at, place));
         }
         if let Some(at) = deadline {
-            self.scheduled.insert(mobile, at);
-            self.deadlines.insert((at, mobile));
+            self.scheduled.insert(place, at);
+            self.deadlines.insert((at, place));
         }
     }
 }

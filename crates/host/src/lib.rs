@@ -27,7 +27,8 @@
 //! | [`scrape`] | the endpoint for Prometheus, and metric values |
 //! | [`lock_file`] | a lock that one process holds |
 //! | [`feature`] | what the kernel and this process lack for a feature |
-//! | [`config_error`], [`time_text`] | errors in configuration files, with their position; times |
+//! | [`config_error`] | errors in configuration files, with their position |
+//! | [`time_text`], [`words`], [`ports`] | times, lists of words, and ports in configuration files |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; a daemon's log |
 //! | [`notify`] | notifications to the service manager |
 //! | [`open_files`] | the limit of open files |
@@ -68,6 +69,7 @@ pub mod offload;
 pub mod open_files;
 pub mod packet_socket;
 pub mod poll_loop;
+pub mod ports;
 pub mod privileges;
 mod requests;
 pub mod resolution_socket;
@@ -76,6 +78,7 @@ pub mod session;
 pub mod sysctl;
 pub mod time_text;
 pub mod tun;
+pub mod words;
 
 pub use monitor::{Group, Monitor, Notification};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};

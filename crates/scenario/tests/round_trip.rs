@@ -116,7 +116,7 @@ name = "r"
 [router.mechanisms]
 mobiles = ["m"]
 hears_links = true
-gateway = { mode = "buffer-freeze", hold_back = false, mobile_bytes = "1 MB", total_bytes = "8 MB", longest = "30 s", rate = "50 Mbit/s", burst_bytes = "15 kB" }
+gateway = { mode = "buffer-freeze", hold_back = false, mobile_bytes = "1 MB", total_bytes = "8 MB", longest = "30 s", rate = "50 Mbit/s", burst_bytes = "15 kB", sign = "ip-flag", burst = 3, longest_warning = "5 s" }
 
 [[router]]
 name = "t"

@@ -3,7 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::text::Word;
+use holdover_host::words::Word;
+
 use crate::sockets::owner::Process;
 
 /// A name in which `*` stands for anything, slashes included, and `?` for one letter.

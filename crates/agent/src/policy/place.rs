@@ -1,19 +1,10 @@
-//! Ports and addresses of a rule.
+//! Addresses of a rule.
 
 use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::text::Word;
-
-/// A range of ports, inclusive: `22`, `5000-5999`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ports {
-    /// The first.
-    pub first: u16,
-    /// The last.
-    pub last: u16,
-}
+use holdover_host::words::Word;
 
 /// A prefix: `10.0.0.0/8`, `2001:db8::1`. The bits after it are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,12 +30,9 @@ pub enum Addresses {
     LinkLocal,
 }
 
-/// An invalid port or address.
+/// An invalid address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Invalid ports.
-    #[error("invalid port \"{0}\": expected {expected}", expected = Ports::EXPECTED)]
-    Ports(Box<str>),
     /// Invalid addresses.
     #[error("invalid address \"{0}\": expected {expected}", expected = Addresses::EXPECTED)]
     Addresses(Box<str>),
@@ -56,16 +44,6 @@ pub enum PlaceError {
         /// The prefix with these bits cleared.
         meant: Prefix,
     },
-}
-
-impl Ports {
-    /// Every port.
-    pub const ALL: Self = Self { first: 0, last: u16::MAX };
-
-    /// A single one.
-    pub const fn one(port: u16) -> Self {
-        Self { first: port, last: port }
-    }
 }
 
 impl Prefix {
@@ -112,31 +90,6 @@ impl Addresses {
             Self::Private => vec![v4(10, 0, 8), v4(172, 16, 12), v4(192, 168, 16), v6(0xfc00, 7)],
             Self::LinkLocal => vec![v4(169, 254, 16), v6(0xfe80, 10)],
         }
-    }
-}
-
-impl Word for Ports {
-    const NAME: &'static str = "Ports";
-    const EXPECTED: &'static str = "a port, or two with a hyphen between them, such as 22 or \"5000-5999\"";
-    const MAY_BE_NUMBER: bool = true;
-}
-
-impl FromStr for Ports {
-    type Err = PlaceError;
-
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
-        let port = |text: &str| text.trim().parse::<u16>().ok().filter(|&port| port > 0);
-        let ports = match text.split_once('-') {
-            Some((first, last)) => port(first).zip(port(last)).map(|(first, last)| Self { first, last }),
-            None => port(text).map(Self::one),
-        };
-        ports.filter(|ports| ports.first <= ports.last).ok_or_else(|| PlaceError::Ports(text.into()))
-    }
-}
-
-impl fmt::Display for Ports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
     }
 }
 

@@ -10,11 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
-use super::place::{Addresses, Ports, Prefix};
-use super::text::{List, Word};
+use super::place::{Addresses, Prefix};
 use super::{Action, Owner, RuleProblem, TimeoutWish};
 use crate::sockets::owner::UserError;
+use holdover_host::ports::Ports;
 use holdover_host::time_text::Time;
+use holdover_host::words::{List, Word};
 
 /// A `[[flow]]` of the configuration: which connections, and what is done for them. A connection matches if it matches
 /// all fields; a list matches if one of its elements does. Exactly one of `hold`, `fail_fast` and `leave_alone` is the

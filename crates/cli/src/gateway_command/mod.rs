@@ -199,6 +199,7 @@ fn start(args: &RunArgs) -> ExitCode {
     if args.dry_run {
         config.mobiles.mode = Mode::Observe;
         config.mobiles.modes.clear();
+        config.flow.clear();
         // It takes nothing from other gateways, and owns nothing.
         (config.handoff, config.cluster) = Default::default();
     }

@@ -19,7 +19,10 @@ pub(super) fn status(status: &Status) -> String {
     );
     let by: Vec<String> = status.away_by.iter().map(|(source, count)| format!("{source} {count}")).collect();
     let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
-    let _ = writeln!(text, "mobile hosts  {mobiles} known, {away} away{by}; {} absences so far", buffer.absences);
+    let warnings =
+        if buffer.warnings == 0 { String::new() } else { format!(", {} of them predicted", buffer.warnings) };
+    let absences = buffer.absences;
+    let _ = writeln!(text, "mobile hosts  {mobiles} known, {away} away{by}; {absences} absences so far{warnings}");
     let _ = writeln!(text, "waiting       {waiting} packets, {waiting_bytes} bytes");
     let _ = writeln!(
         text,

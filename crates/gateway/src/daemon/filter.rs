@@ -10,13 +10,16 @@ use holdover_filter::{
 use holdover_flow::{Environment, Flow, FlowTable, Form, Key, Link, LinkState, Order, OrderRecord, Place, Rules};
 use holdover_wire::{Flags, Packet};
 
-use super::{Controller, DaemonConfig, Treatment, is_redundant, rules};
+use super::{Controller, DaemonConfig, Mode, ThesisConfig, Treatment, is_redundant, rules};
 use crate::divert::{Course, Diverter, DiverterConfig, Source};
+use crate::warning_sign::Shown;
 
 /// The filter. See the [module](super).
 #[derive(Debug)]
 pub struct GatewayDaemon {
     treatment: Treatment,
+    /// `None` in the other modes.
+    thesis: Option<ThesisConfig>,
     rules: Rules,
     flows: Table<Flow>,
     mobiles: BTreeMap<IpAddr, Mobile>,
@@ -49,14 +52,18 @@ impl GatewayDaemon {
 
     /// A filter without state.
     pub fn new(config: DaemonConfig) -> Self {
-        let DaemonConfig { mode, holds_back, buffer } = config;
+        let DaemonConfig { mode, holds_back, buffer, thesis } = config;
         let buffer = DiverterConfig { diverts: mode.diverts() && buffer.diverts, ..buffer };
-        Self::with_treatment(mode.treatment(holds_back), rules(), buffer)
+        let mut daemon = Self::with_treatment(mode.treatment(holds_back), rules(), buffer);
+        daemon.thesis = (mode == Mode::Thesis).then_some(thesis);
+        daemon.diverter.set_others(mode.diversion(thesis));
+        daemon
     }
 
     pub(crate) fn with_treatment(treatment: Treatment, rules: Rules, buffer: DiverterConfig) -> Self {
         Self {
             treatment,
+            thesis: None,
             rules,
             flows: Table::default(),
             mobiles: BTreeMap::new(),
@@ -106,13 +113,25 @@ impl GatewayDaemon {
     /// Keeps a packet for a mobile host that is absent, or for which others still wait.
     fn divert(&mut self, now: Instant, packet: &Packet) -> Verdict {
         let mobile = packet.dst;
-        if self.mobiles.get(&mobile).is_none_or(|of_mobile| of_mobile.course == Course::Pass) {
-            return Verdict::Pass;
+        match self.mobiles.get(&mobile).map_or(Course::Pass, |of_mobile| of_mobile.course) {
+            // Only the daemon has rules for single connections.
+            Course::Pass | Course::DivertChosen => return Verdict::Pass,
+            Course::DivertTcp if packet.tcp().is_none() => return Verdict::Pass,
+            Course::Divert | Course::DivertTcp => {}
         }
         let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
         match self.diverter.handle_packet(now, mobile, len, || Some(packet.clone())) {
             Ok(()) => Verdict::Keep,
             Err(_) => Verdict::Drop,
+        }
+    }
+
+    /// Handles a packet from a mobile host, and its sign.
+    fn hear(&mut self, now: Instant, packet: &mut Packet) {
+        match self.thesis.and_then(|thesis| thesis.sign.take(packet)) {
+            Some(Shown::Warning) => self.diverter.handle_warning(now, packet.src),
+            Some(Shown::Working) => self.diverter.handle_working(now, packet.src),
+            None => self.diverter.handle_heard(now, packet.src),
         }
     }
 
@@ -140,7 +159,10 @@ impl GatewayDaemon {
 
     fn release(&mut self, now: Instant) {
         while let Some((mobile, packet)) = self.diverter.due(now) {
-            let packet = packet.clone();
+            let mut packet = packet.clone();
+            if let Some(thesis) = self.thesis {
+                thesis.sign.mark(&mut packet, true);
+            }
             if self.is_acknowledged(&packet) {
                 self.dropped.push_back(packet);
             } else {
@@ -206,11 +228,16 @@ impl FlowTable for OfMobile<'_> {
 
 impl SegmentFilter for GatewayDaemon {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        if direction == Direction::Outgoing
+            && let Some(thesis) = self.thesis
+        {
+            thesis.sign.mark(packet, false);
+        }
         let mut verdict = self.follow(now, direction, packet);
         match direction {
             Direction::Outgoing if verdict == Verdict::Pass => verdict = self.divert(now, packet),
             Direction::Outgoing => {}
-            Direction::Incoming => self.diverter.handle_heard(now, packet.src),
+            Direction::Incoming => self.hear(now, packet),
         }
         self.advance(now);
         verdict

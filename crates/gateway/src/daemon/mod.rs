@@ -1,6 +1,12 @@
 //! The modes of `holdover gateway`: packets for absent mobile hosts are kept ([`crate::divert`]), their connections are woken
 //! ([`holdover_mobility::wake`]) or frozen ([`crate::freeze`]), or both.
 //!
+//! [`Mode::Thesis`] is the gateway of the thesis on Freeze-TCP ([`crate::blocking_buffer`]) on a real router. What it takes
+//! from there: one queue of TCP packets for each mobile host, which the host's sign blocks ([`WarningSign`]), and which is
+//! released in bursts; no state of single connections, and nothing rewritten but the flag of the sign. What it takes from
+//! here: a sign is one source of absence among others, packets that are heard after another source has found the host
+//! absent count as its registration, and the limits and the rate of the buffer apply.
+//!
 //! A [`Mode`] decides whether packets are kept, and which [`Controller`] a mobile host's TCP connections have over the flow
 //! path. The daemon's flow path is in the kernel, and its queues are in files; [`GatewayDaemon`] has both in memory, as a
 //! filter of a simulated router.
@@ -23,8 +29,9 @@ use holdover_wire::Seq;
 pub use controller::Controller;
 pub use filter::GatewayDaemon;
 
-use crate::divert::DiverterConfig;
+use crate::divert::{Diversion, DiverterConfig};
 use crate::freeze::FreezeConfig;
+use crate::warning_sign::WarningSign;
 
 /// The treatment of absent mobile hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +50,9 @@ pub enum Mode {
     /// As in the paper (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut
     /// when ACKs cease.
     MTcp,
+    /// As in the thesis on Freeze-TCP: TCP packets are kept, also while a mobile host predicts its absence by a sign, and
+    /// released in bursts.
+    Thesis,
     /// TCP connections end at the gateway, in sockets of its own. Packets for absent mobile hosts are kept, those of these
     /// sockets too.
     // `GatewayDaemon` ends no connections: to it the mode is `Buffer`.
@@ -59,17 +69,28 @@ pub struct UnknownMode {
 
 impl Mode {
     /// Those that terminate no connections.
-    pub const IN_PATH: [Self; 5] = [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp];
+    pub const IN_PATH: [Self; 6] =
+        [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp, Self::Thesis];
 
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp, Self::Split];
+    pub const ALL: [Self; 7] =
+        [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp, Self::Thesis, Self::Split];
 
     /// Their names in files, in the same order.
-    pub const NAMES: [&str; 6] = ["buffer", "observe", "freeze", "buffer-freeze", "m-tcp", "split"];
+    pub const NAMES: [&str; 7] = ["buffer", "observe", "freeze", "buffer-freeze", "m-tcp", "thesis", "split"];
 
     /// Whether packets for absent mobile hosts are kept.
     pub const fn diverts(self) -> bool {
         !matches!(self, Self::Observe | Self::Freeze)
+    }
+
+    /// Which packets for absent mobile hosts are kept, and how they are released.
+    pub const fn diversion(self, thesis: ThesisConfig) -> Diversion {
+        match self {
+            Self::Observe | Self::Freeze => Diversion::Nothing,
+            Self::Thesis => Diversion::TcpInBursts(thesis.burst_packets),
+            Self::Buffer | Self::BufferFreeze | Self::MTcp | Self::Split => Diversion::All,
+        }
     }
 
     /// The treatment of TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`] and
@@ -77,7 +98,7 @@ impl Mode {
     pub fn treatment(self, holds_back: bool) -> Treatment {
         match self {
             Self::Buffer | Self::Split if holds_back => Treatment::Wake(wake()),
-            Self::Buffer | Self::Split | Self::Observe => Treatment::Nothing,
+            Self::Buffer | Self::Split | Self::Observe | Self::Thesis => Treatment::Nothing,
             Self::Freeze | Self::BufferFreeze => Treatment::Freeze(FreezeConfig::buffer_freeze()),
             Self::MTcp => Treatment::Freeze(FreezeConfig::m_tcp()),
         }
@@ -131,6 +152,22 @@ pub fn is_redundant(flow: &Flow, end: Seq) -> bool {
     flow.half(Direction::Incoming).acked().is_some_and(|acked| acked.ge(end))
 }
 
+/// The parameters of [`Mode::Thesis`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThesisConfig {
+    /// The sign by which mobile hosts predict their absence.
+    pub sign: WarningSign,
+    /// How many packets are released at once (the burst limit of section 4.6.5).
+    pub burst_packets: u32,
+}
+
+impl Default for ThesisConfig {
+    /// By the window, two at once, as in all experiments of the thesis.
+    fn default() -> Self {
+        Self { sign: WarningSign::default(), burst_packets: 2 }
+    }
+}
+
 /// The daemon as a mechanism of routers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {
@@ -140,19 +177,29 @@ pub struct DaemonConfig {
     pub holds_back: bool,
     /// Limits and pacing of the buffer. The mode decides whether it is used.
     pub buffer: DiverterConfig,
+    /// With [`Mode::Thesis`].
+    pub thesis: ThesisConfig,
 }
 
 impl Default for DaemonConfig {
     /// The defaults of `gateway.toml`.
     fn default() -> Self {
-        Self { mode: Mode::default(), holds_back: true, buffer: DiverterConfig::default() }
+        Self {
+            mode: Mode::default(),
+            holds_back: true,
+            buffer: DiverterConfig::default(),
+            thesis: ThesisConfig::default(),
+        }
     }
 }
 
 impl DaemonConfig {
     /// Why the mechanism would do nothing, if so.
     pub(crate) fn why_idle(&self) -> Option<&'static str> {
-        let Self { buffer, mode, .. } = self;
+        let Self { buffer, mode, thesis, .. } = self;
+        if *mode == Mode::Thesis && thesis.burst_packets == 0 {
+            return Some("it releases bursts of 0 packets");
+        }
         let keeps_nothing = buffer.mobile_bytes == 0 || buffer.total_bytes == 0 || buffer.longest == Duration::ZERO;
         (mode.diverts() && keeps_nothing).then_some("it keeps nothing")
     }
@@ -169,6 +216,9 @@ mod tests {
         }
         assert_eq!((Mode::MTcp.to_string(), Mode::default().to_string()), ("m-tcp".to_owned(), "buffer".to_owned()));
         let refused = "m_tcp".parse::<Mode>().unwrap_err().to_string();
-        assert_eq!(refused, "\"m_tcp\" is no mode of a gateway: buffer, observe, freeze, buffer-freeze, m-tcp, split");
+        assert_eq!(
+            refused,
+            "\"m_tcp\" is no mode of a gateway: buffer, observe, freeze, buffer-freeze, m-tcp, thesis, split"
+        );
     }
 }

@@ -10,6 +10,8 @@
 //! Several sources report about a host ([`Source`]). It is absent while at least one of them reports so. A packet from the host overrules
 //! them all, except within [`STRAGGLERS`] of a report other than one of silence.
 //!
+//! A host may also predict its absence by a sign in its packets ([`Diverter::handle_warning`], [`Diverter::handle_working`]).
+//!
 //! # Bounds
 //!
 //! A queue has a limit, and so have all together; a packet has an age limit, which is applied once a second. Beyond the limit of a host,
@@ -18,16 +20,19 @@
 //!
 //! # The order of calls
 //!
-//! [`Diverter::handle_report`], [`Diverter::handle_heard`], [`Diverter::handle_packet`], [`Diverter::handle_timeout`]; then
+//! [`Diverter::handle_report`], [`Diverter::handle_heard`], [`Diverter::handle_warning`], [`Diverter::handle_working`],
+//! [`Diverter::handle_packet`], [`Diverter::handle_timeout`]; then
 //! [`Diverter::poll_change`], [`Diverter::poll_course`] (answered by [`Diverter::handle_settled`] for [`Course::Pass`]),
 //! [`Diverter::poll_discarded`] until `None`; [`Diverter::due`] with [`Diverter::handle_sent`] or [`Diverter::handle_busy`] as long as there
 //! is something due; then [`Diverter::poll_timeout`].
 
+mod diversion;
 mod presence;
 mod silence;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,6 +41,8 @@ use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_filter::Presence;
 
 use crate::fifo::Fifo;
+pub use diversion::Diversion;
+use diversion::Diversions;
 use presence::Reports;
 pub use presence::{STRAGGLERS, Source, Standing};
 pub use silence::{Inquiry, Prober, SilenceConfig};
@@ -58,11 +65,13 @@ pub struct DiverterConfig {
     pub burst_bytes: u64,
     /// The most mobile hosts tracked.
     pub most_mobiles: usize,
+    /// How long a host may predict its absence before it leaves.
+    pub longest_warning: Duration,
 }
 
 impl Default for DiverterConfig {
     /// 4 MB for a mobile host, 256 MB in all, 120 s (the longest interval between TCP's retransmissions), 100 Mbit/s
-    /// after 30 kB (twice the initial window of RFC 6928), 65,536 mobile hosts.
+    /// after 30 kB (twice the initial window of RFC 6928), 65,536 mobile hosts; a warning holds for 10 s.
     fn default() -> Self {
         Self {
             diverts: true,
@@ -72,6 +81,7 @@ impl Default for DiverterConfig {
             rate: Some(BitRate::from_mbps(100)),
             burst_bytes: 30_000,
             most_mobiles: 65_536,
+            longest_warning: Duration::from_secs(10),
         }
     }
 }
@@ -83,6 +93,10 @@ pub enum Course {
     Pass,
     /// Packets are diverted.
     Divert,
+    /// TCP packets are diverted; others are forwarded.
+    DivertTcp,
+    /// Packets of chosen connections are diverted; others are forwarded.
+    DivertChosen,
 }
 
 /// One mobile host, for status output.
@@ -119,15 +133,15 @@ pub struct Diverter<T> {
     /// The time of each host's next release, a number for fairness between equal times, and the host.
     turns: BTreeSet<(Instant, u64, IpAddr)>,
     turn: u64,
+    /// When warnings lapse. May contain hosts that have returned since.
+    lapses: BTreeSet<(Instant, IpAddr)>,
     /// When hosts whose path still diverts are retried. May contain hosts that have settled since.
     refused: BTreeSet<(Instant, IpAddr)>,
     courses: VecDeque<(IpAddr, Course)>,
     changes: VecDeque<(IpAddr, Standing)>,
     discarded: VecDeque<(IpAddr, T, Loss)>,
     is_draining: bool,
-    /// Whether packets for mobile hosts of these networks are diverted, and for all others: address, prefix length.
-    networks: Vec<(IpAddr, u8, bool)>,
-    diverts_others: bool,
+    diversions: Diversions,
     look_at_ages_at: Instant,
     tally: Tally,
 }
@@ -143,6 +157,10 @@ struct Mobile<T> {
     released_until: Instant,
     /// Its entry in [`Diverter::turns`].
     turn: Option<(Instant, u64)>,
+    /// How many packets may be released, if they are released in bursts.
+    credit: u32,
+    /// Its entry in [`Diverter::lapses`].
+    lapses_at: Option<Instant>,
     tally: Tally,
     /// The last report of each source, and since when the source reports so.
     last_reports: BTreeMap<Source, (Presence, Instant)>,
@@ -175,14 +193,16 @@ impl<T> Mobile<T> {
             phase: Phase::Passing,
             released_until: Instant::ZERO,
             turn: None,
+            credit: 0,
+            lapses_at: None,
             tally: Tally::default(),
             last_reports: BTreeMap::new(),
             queued_at: None,
         }
     }
 
-    fn course(&self) -> Course {
-        if self.phase == Phase::Passing { Course::Pass } else { Course::Divert }
+    fn course(&self, diversion: Diversion) -> Course {
+        if self.phase == Phase::Passing { Course::Pass } else { diversion.course() }
     }
 }
 
@@ -196,28 +216,27 @@ impl<T> Diverter<T> {
             by_size: BTreeSet::new(),
             turns: BTreeSet::new(),
             turn: 0,
+            lapses: BTreeSet::new(),
             refused: BTreeSet::new(),
             courses: VecDeque::new(),
             changes: VecDeque::new(),
             discarded: VecDeque::new(),
             is_draining: false,
-            networks: Vec::new(),
-            diverts_others: true,
+            diversions: Diversions::default(),
             look_at_ages_at: Instant::ZERO,
             tally: Tally::default(),
         }
     }
 
-    /// Whether packets for mobile hosts of a network are diverted, if [`DiverterConfig::diverts`] permits it. The
-    /// longest matching prefix applies.
-    pub fn set_network(&mut self, address: IpAddr, bits: u8, diverts: bool) {
-        self.networks.push((address, bits, diverts));
-        self.networks.sort_by_key(|&(_, bits, _)| core::cmp::Reverse(bits));
+    /// What is diverted for mobile hosts of a network, if [`DiverterConfig::diverts`] permits it. The longest matching
+    /// prefix applies.
+    pub fn set_network(&mut self, address: IpAddr, bits: u8, diversion: Diversion) {
+        self.diversions.set_network(address, bits, diversion);
     }
 
     /// The same for mobile hosts outside of these networks.
-    pub fn set_others(&mut self, diverts: bool) {
-        self.diverts_others = diverts;
+    pub fn set_others(&mut self, diversion: Diversion) {
+        self.diversions.set_others(diversion);
     }
 
     /// Buffered bytes of all hosts.
@@ -248,7 +267,7 @@ impl<T> Diverter<T> {
 
     /// One mobile host; `None` if unknown.
     pub fn status(&self, address: IpAddr) -> Option<MobileStatus> {
-        self.mobiles.get(&address).map(Self::describe)
+        self.mobiles.get(&address).map(|mobile| self.describe(address, mobile))
     }
 
     /// The last report of each source about a mobile host, and since when the source reports so.
@@ -259,17 +278,17 @@ impl<T> Diverter<T> {
 
     /// All mobile hosts, in the order of their addresses.
     pub fn statuses(&self) -> impl Iterator<Item = (IpAddr, MobileStatus)> {
-        self.mobiles.iter().map(|(&address, mobile)| (address, Self::describe(mobile)))
+        self.mobiles.iter().map(move |(&address, mobile)| (address, self.describe(address, mobile)))
     }
 
-    fn describe(mobile: &Mobile<T>) -> MobileStatus {
+    fn describe(&self, address: IpAddr, mobile: &Mobile<T>) -> MobileStatus {
         MobileStatus {
             standing: mobile.standing,
             away_since: mobile.reports.away_since(),
             counts_from: mobile.reports.counts_from(),
             objections: mobile.reports.objections().collect(),
             queued_at: mobile.queued_at,
-            course: mobile.course(),
+            course: mobile.course(self.diversions.of(address)),
             waiting: mobile.fifo.len(),
             waiting_bytes: mobile.fifo.bytes(),
             tally: mobile.tally,
@@ -317,6 +336,9 @@ impl<T> Diverter<T> {
         match stored {
             Ok(item) => {
                 self.enqueue(now, address, len, item);
+                if let Some(mobile) = self.mobiles.get_mut(&address) {
+                    mobile.note_arrival();
+                }
                 self.update(now, address);
                 Ok(())
             }
@@ -404,6 +426,7 @@ impl<T> Diverter<T> {
         self.tally.released += 1;
         if let Some(mobile) = self.mobiles.get_mut(&address) {
             mobile.tally.released += 1;
+            mobile.note_release();
             if let Some(rate) = config.rate {
                 mobile.released_until =
                     mobile.released_until.max(now) + rate.transmission_time(ByteCount(u64::from(len)));
@@ -422,6 +445,7 @@ impl<T> Diverter<T> {
 
     /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.end_warnings(now);
         while let Some((_, address)) = self.refused.first().copied().filter(|&(at, _)| at <= now) {
             self.refused.pop_first();
             self.update(now, address);
@@ -452,7 +476,8 @@ impl<T> Diverter<T> {
         let release = self.turns.first().map(|&(at, ..)| at);
         let ages = (self.bytes > 0).then_some(self.look_at_ages_at);
         let refused = self.refused.first().map(|&(at, _)| at);
-        release.into_iter().chain(ages).chain(refused).min()
+        let lapse = self.lapses.first().map(|&(at, _)| at);
+        release.into_iter().chain(ages).chain(refused).chain(lapse).min()
     }
 
     /// The mobile host, added if need be; `None` without room for another one.
@@ -465,7 +490,7 @@ impl<T> Diverter<T> {
 
     /// Updates everything that depends on the changed state of a mobile host.
     fn update(&mut self, now: Instant, address: IpAddr) {
-        let is_allowed = self.allows(address);
+        let diversion = self.diversions.of(address);
         let Self { mobiles, courses, changes, config, is_draining, tally, .. } = self;
         let Some(mobile) = mobiles.get_mut(&address) else { return };
         let standing = mobile.reports.standing(now);
@@ -473,16 +498,20 @@ impl<T> Diverter<T> {
             if standing == Standing::Away {
                 tally.absences += 1;
                 mobile.tally.absences += 1;
+            } else if mobile.standing == Standing::Away {
+                mobile.credit = diversion.burst().unwrap_or(0);
             }
             mobile.standing = standing;
             changes.push_back((address, standing));
         }
-        let is_away = standing == Standing::Away;
-        let diverts = is_away && config.diverts && is_allowed && !(*is_draining && mobile.fifo.is_empty());
+        let diverts = standing == Standing::Away
+            && config.diverts
+            && diversion != Diversion::Nothing
+            && !(*is_draining && mobile.fifo.is_empty());
         match mobile.phase {
             Phase::Passing | Phase::Settling if diverts => {
                 mobile.phase = Phase::Diverting;
-                courses.push_back((address, Course::Divert));
+                courses.push_back((address, diversion.course()));
             }
             Phase::Refused(_) if diverts => mobile.phase = Phase::Diverting,
             Phase::Diverting if !diverts && mobile.fifo.is_empty() => {
@@ -495,17 +524,11 @@ impl<T> Diverter<T> {
             }
             _ => {}
         }
-        let releases = !is_away && !mobile.fifo.is_empty();
-        if !releases {
+        if !mobile.may_release(diversion.burst(), *is_draining) {
             self.give_up_turn(address);
         } else if mobile.turn.is_none() {
             self.take_turn(now, address, None);
         }
-    }
-
-    fn allows(&self, address: IpAddr) -> bool {
-        let fitting = self.networks.iter().find(|&&(network, bits, _)| has_prefix(address, network, bits));
-        fitting.map_or(self.diverts_others, |&(_, _, diverts)| diverts)
     }
 
     /// Schedules a mobile host's next release by its pace, not before `at_least`; not at all without packets.
@@ -601,15 +624,4 @@ impl<T> Diverter<T> {
             self.update(now, address);
         }
     }
-}
-
-/// Whether an address begins with the first `bits` bits of a network's.
-fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    let (address, network, width) = match (address, network) {
-        (IpAddr::V4(address), IpAddr::V4(network)) => (address.to_bits().into(), network.to_bits().into(), 32),
-        (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits(), network.to_bits(), 128),
-        _ => return false,
-    };
-    let differing: u128 = address ^ network;
-    differing.checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
 }

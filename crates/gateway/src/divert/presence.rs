@@ -29,11 +29,13 @@ pub enum Source {
     Silence,
     /// Packets of the host left by an earlier process.
     Buffer,
+    /// A sign in the host's packets by which it predicts its absence.
+    Warning,
 }
 
 impl Source {
     /// All sources, in the order of their names in status output.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Command,
         Self::Carrier,
         Self::Neighbour,
@@ -44,6 +46,7 @@ impl Source {
         Self::Registration,
         Self::Silence,
         Self::Buffer,
+        Self::Warning,
     ];
 
     /// Whether a report that the host is present is evidence in itself, and not only the withdrawal of an earlier
@@ -57,7 +60,8 @@ impl Source {
     }
 }
 
-/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `lease`, `wireguard`, `registration`, `silence`, `buffer`.
+/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `lease`, `wireguard`, `registration`, `silence`, `buffer`,
+/// `warning`.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -71,6 +75,7 @@ impl fmt::Display for Source {
             Self::Registration => "registration",
             Self::Silence => "silence",
             Self::Buffer => "buffer",
+            Self::Warning => "warning",
         })
     }
 }
@@ -115,12 +120,20 @@ pub(super) struct Reports {
     away_since: Option<Instant>,
     fading_until: Option<Instant>,
     has_moved: bool,
+    /// When its warning lapses, while that counts.
+    warned_until: Option<Instant>,
+    /// A warning has lapsed, and the host has not shown since that its link works.
+    has_lapsed: bool,
 }
 
 impl Reports {
     pub(super) fn handle_report(&mut self, now: Instant, source: Source, presence: Presence) {
         match presence {
             Presence::Away => {
+                if self.is_only_warned() {
+                    // The absence begins now: it was heard since the warning.
+                    self.away_since = None;
+                }
                 self.objections |= source.bit();
                 self.away_since.get_or_insert(now);
             }
@@ -137,13 +150,59 @@ impl Reports {
         }
     }
 
-    /// Handles a packet from the host. Ignored just after the host was reported absent.
+    /// Handles a packet from the host. Ignored just after the host was reported absent, and between a warning and the
+    /// absence.
     pub(super) fn handle_heard(&mut self, now: Instant) {
+        if self.is_only_warned() {
+            return;
+        }
         match self.counts_from() {
             Some(from) if now < from => {}
             Some(_) => *self = Self { fading_until: self.fading_until, ..Self::default() },
             None => self.has_moved = false,
         }
+    }
+
+    /// Handles a sign by which the host predicts its absence. Returns when it lapses, if it is not a repetition.
+    pub(super) fn handle_warning(&mut self, now: Instant, longest: Duration) -> Option<Instant> {
+        self.handle_heard(now);
+        if self.warned_until.is_some() || self.has_lapsed {
+            return None;
+        }
+        self.objections |= Source::Warning.bit();
+        self.away_since.get_or_insert(now);
+        self.warned_until = Some(now + longest);
+        self.warned_until
+    }
+
+    /// Handles a sign that the host's link works. Returns whether that ends a warning.
+    pub(super) fn handle_working(&mut self, now: Instant) -> bool {
+        let was_warned = self.warned_until.is_some();
+        self.has_lapsed = false;
+        if self.is_only_warned() {
+            *self = Self { fading_until: self.fading_until, ..Self::default() };
+        } else {
+            self.handle_heard(now);
+        }
+        was_warned && self.warned_until.is_none()
+    }
+
+    /// Ends a warning that has held for too long. Returns whether there is one.
+    pub(super) fn end_warning(&mut self, now: Instant) -> bool {
+        if self.warned_until.take_if(|until| *until <= now).is_none() {
+            return false;
+        }
+        self.objections &= !Source::Warning.bit();
+        self.has_lapsed = true;
+        if self.objections == 0 {
+            self.away_since = None;
+        }
+        true
+    }
+
+    /// Whether the host has predicted its absence, and nothing shows that it has left.
+    const fn is_only_warned(&self) -> bool {
+        self.objections == Source::Warning.bit()
     }
 
     pub(super) fn standing(&self, now: Instant) -> Standing {
@@ -166,7 +225,8 @@ impl Reports {
     /// From when on a packet of the host means that it is back, if it is absent. If it was found silent, none of its
     /// packets was in flight.
     pub(super) fn counts_from(&self) -> Option<Instant> {
-        let stragglers = if self.objections == Source::Silence.bit() { Duration::ZERO } else { STRAGGLERS };
+        let found = self.objections & !Source::Warning.bit();
+        let stragglers = if found == Source::Silence.bit() { Duration::ZERO } else { STRAGGLERS };
         Some(self.away_since? + stragglers)
     }
 

@@ -23,6 +23,9 @@ pub enum Loss {
 pub struct Tally {
     /// Absences.
     pub absences: u64,
+    /// Absences that mobile hosts predicted by a sign in their packets.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub warnings: u64,
     /// Packets that were queued.
     pub queued: u64,
     /// Bytes of these.

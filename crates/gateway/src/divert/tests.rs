@@ -101,6 +101,101 @@ fn a_repeated_report_keeps_its_time_unless_the_host_was_heard_since() {
     assert_eq!(report(&mut diverter, 9400, Presence::Rebound), at(9400), "another move");
 }
 
+/// Packets are released in bursts of this many.
+fn in_bursts(packets: u32) -> Diverter<u32> {
+    let mut diverter = Diverter::new(small());
+    diverter.set_others(Diversion::TcpInBursts(packets));
+    diverter
+}
+
+#[test]
+fn a_burst_goes_at_the_return_and_with_each_sign_and_one_packet_with_each_arrival() {
+    let mut diverter = in_bursts(2);
+    let host = mobile(1);
+    diverter.handle_warning(at(0), host);
+    assert_eq!(diverter.poll_change(), Some((host, Standing::Away)));
+    assert_eq!(diverter.poll_course(), Some((host, Course::DivertTcp)));
+    for item in 0..5 {
+        push(&mut diverter, at(10), host, item).unwrap();
+    }
+    diverter.handle_heard(at(500), host);
+    assert!(release(&mut diverter, at(500)).is_empty(), "this packet says nothing of its link");
+    diverter.handle_working(at(600), host);
+    assert_eq!(release(&mut diverter, at(600)), [0, 1]);
+    assert!(release(&mut diverter, at(60_000)).is_empty());
+    push(&mut diverter, at(60_000), host, 5).unwrap();
+    assert_eq!(release(&mut diverter, at(60_000)), [2], "one comes, one goes");
+    diverter.handle_working(at(60_001), host);
+    assert_eq!(release(&mut diverter, at(60_001)), [3, 4]);
+    diverter.handle_working(at(60_002), host);
+    assert_eq!(release(&mut diverter, at(60_002)), [5]);
+    assert_eq!(diverter.poll_course(), Some((host, Course::Pass)));
+    diverter.handle_settled(at(60_002), host, true);
+    // Signs without packets are not saved up for later.
+    diverter.handle_working(at(60_003), host);
+    diverter.handle_report(at(61_000), host, Source::Carrier, Presence::Away);
+    for item in 6..9 {
+        push(&mut diverter, at(61_001), host, item).unwrap();
+    }
+    diverter.handle_report(at(62_000), host, Source::Registration, Presence::Present);
+    assert_eq!(release(&mut diverter, at(62_000)), [6, 7], "as at a registration");
+}
+
+#[test]
+fn a_warning_without_an_absence_lapses_and_others_count_after_a_sign_that_the_link_works() {
+    let mut diverter = in_bursts(1);
+    let host = mobile(1);
+    let standing = |diverter: &Diverter<u32>| diverter.status(host).unwrap().standing;
+    diverter.handle_warning(at(0), host);
+    diverter.handle_warning(at(9_000), host);
+    assert_eq!(diverter.status(host).unwrap().objections, [Source::Warning]);
+    assert_eq!(diverter.poll_timeout(), Some(at(10_000)), "a repetition does not prolong it");
+    diverter.handle_timeout(at(10_000));
+    assert_eq!(standing(&diverter), Standing::Present);
+    diverter.handle_warning(at(10_001), host);
+    assert_eq!(standing(&diverter), Standing::Present);
+    diverter.handle_working(at(10_002), host);
+    diverter.handle_warning(at(10_003), host);
+    assert_eq!(standing(&diverter), Standing::Away);
+    assert_eq!((diverter.tally().absences, diverter.tally().warnings), (2, 2));
+}
+
+#[test]
+fn a_warning_becomes_an_absence_which_any_later_packet_ends() {
+    let mut diverter = in_bursts(2);
+    let host = mobile(1);
+    diverter.handle_warning(at(0), host);
+    push(&mut diverter, at(10), host, 0).unwrap();
+    diverter.handle_report(at(300), host, Source::Silence, Presence::Away);
+    assert_eq!(diverter.status(host).unwrap().counts_from, Some(at(300)), "it was heard until then");
+    diverter.handle_timeout(at(10_000));
+    assert_eq!(diverter.status(host).unwrap().objections, [Source::Silence]);
+    diverter.handle_heard(at(10_001), host);
+    assert_eq!(diverter.status(host).unwrap().standing, Standing::Present);
+    assert_eq!(release(&mut diverter, at(10_001)), [0]);
+    assert_eq!(diverter.tally().absences, 1);
+}
+
+#[test]
+fn draining_and_moves_do_not_wait_for_signs() {
+    for drains in [true, false] {
+        let mut diverter = in_bursts(1);
+        let host = mobile(1);
+        diverter.handle_warning(at(0), host);
+        for item in 0..3 {
+            push(&mut diverter, at(10), host, item).unwrap();
+        }
+        diverter.handle_working(at(20), host);
+        assert_eq!(release(&mut diverter, at(20)), [0]);
+        if drains {
+            diverter.drain(at(30));
+        } else {
+            diverter.handle_report(at(30), host, Source::Command, Presence::Moved);
+        }
+        assert_eq!(release(&mut diverter, at(30)), [1, 2], "{drains}");
+    }
+}
+
 #[test]
 fn nothing_of_a_silent_host_was_under_way() {
     let mut diverter = Diverter::<u32>::new(small());
@@ -315,7 +410,7 @@ impl Path {
     fn apply(&mut self, now: Instant, diverter: &mut Diverter<u32>) {
         while let Some((address, course)) = diverter.poll_course() {
             match course {
-                Course::Divert => drop(self.diverted.insert(address)),
+                Course::Divert | Course::DivertTcp | Course::DivertChosen => drop(self.diverted.insert(address)),
                 Course::Pass => {
                     let is_empty = diverter.status(address).is_some_and(|status| status.waiting == 0);
                     if is_empty {
@@ -411,6 +506,32 @@ proptest! {
         prop_assert_eq!((diverter.waiting_bytes(), diverter.poll_timeout()), (0, None));
         for (_, items) in path.arrived {
             prop_assert!(items.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", items);
+        }
+    }
+
+    /// A host that sends much cannot displace another one below its half, in whichever order their packets come: packets are
+    /// refused, and evicted, only from a half that is full.
+    #[test]
+    fn two_hosts_share_the_buffer_fairly(packets in prop::collection::vec((any::<bool>(), 1_u32..=1500), 40..200)) {
+        const TOTAL: u64 = 20_000;
+        let config = DiverterConfig { mobile_bytes: TOTAL, total_bytes: TOTAL, ..small() };
+        let mut diverter = Diverter::<u32>::new(config);
+        let hosts = [mobile(1), mobile(2)];
+        for host in hosts {
+            diverter.handle_report(at(0), host, Source::Command, Presence::Away);
+        }
+        let mut offered = [0, 0];
+        for (is_second, len) in packets {
+            let number = usize::from(is_second);
+            offered[number] += u64::from(len);
+            // It may be refused.
+            let _ = diverter.handle_packet(at(1), hosts[number], len, || Some(0));
+            for (host, offered) in hosts.into_iter().zip(offered) {
+                let waiting = diverter.status(host).unwrap().waiting_bytes;
+                let share = offered.min(TOTAL / 2);
+                prop_assert!(waiting + 1500 > share, "{host}: {waiting} of {offered} bytes wait");
+            }
+            prop_assert!(diverter.waiting_bytes() <= TOTAL);
         }
     }
 }

@@ -5,7 +5,7 @@ use holdover_filter::{Direction, Presence, Verdict};
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
-use holdover_gateway::daemon::{DaemonConfig, Mode};
+use holdover_gateway::daemon::{DaemonConfig, Mode, ThesisConfig};
 use holdover_gateway::divert::DiverterConfig;
 use holdover_gateway::supervisor::{Choke, SupervisorConfig};
 use holdover_gateway::{Mechanisms, WarningSign};
@@ -53,6 +53,13 @@ fn mechanisms() -> impl Strategy<Value = Mechanisms> {
             let buffer = DiverterConfig { mobile_bytes, longest, ..DiverterConfig::default() };
             Mechanisms { daemon: Some(DaemonConfig { mode, buffer, ..DaemonConfig::default() }), ..none() }
         }),
+        (sign(), 1_u32..4, 1_u64..2_000).prop_map(move |(sign, burst_packets, mobile_bytes)| {
+            let buffer =
+                DiverterConfig { mobile_bytes, longest: Duration::from_millis(700), ..DiverterConfig::default() };
+            let thesis = ThesisConfig { sign, burst_packets };
+            let config = DaemonConfig { mode: Mode::Thesis, buffer, thesis, ..DaemonConfig::default() };
+            Mechanisms { daemon: Some(config), ..none() }
+        }),
         (choke, 0_u32..3, 0_usize..2_000).prop_map(move |(choke, held_bytes, buffer_bytes)| {
             let config = SupervisorConfig {
                 choke,
@@ -94,7 +101,9 @@ proptest! {
         base in any::<u32>(),
     ) {
         let by_flag = |sign| sign == Some(WarningSign::IpFlag);
+        let of_daemon = mechanisms.daemon.filter(|config| config.mode == Mode::Thesis);
         let uses_flag = by_flag(mechanisms.blocking_buffer.map(|config| config.sign))
+            || by_flag(of_daemon.map(|config| config.thesis.sign))
             || by_flag(mechanisms.copy_and_forward.map(|config| config.sign));
         // It may repeat both ends' ACKs, and trigger their senders by ICMP.
         let wakes = mechanisms.daemon.is_some_and(|config| config.mode == Mode::Buffer);

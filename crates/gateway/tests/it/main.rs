@@ -13,4 +13,5 @@ mod script;
 mod split;
 mod supervisor;
 mod support;
+mod thesis;
 mod worlds;

@@ -144,6 +144,7 @@ fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
         Just(daemon(Mode::Freeze)),
         Just(daemon(Mode::BufferFreeze)),
         Just(daemon(Mode::MTcp)),
+        Just(daemon(Mode::Thesis)),
         Just(buffer_freeze(true, true)),
         Just(buffer_freeze(true, false)),
         Just(buffer_freeze(false, true)),

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "rules.h"
 #include "state.h"
 
 #include "entry.h"
@@ -64,6 +65,12 @@ struct {
 	__type(value, struct workroom);
 } workrooms SEC(".maps");
 
+// Flows for whose ACKs nothing is done have no details.
+INLINE int may_have_details(const struct entry *entry)
+{
+	return READ_ONCE(entry->link_number) != NO_LINK;
+}
+
 INLINE struct flow *details_of(const struct key *key, const struct entry *entry)
 {
 	return READ_ONCE(entry->flags) & ENTRY_DETAILED ? bpf_map_lookup_elem(&flows, key) : 0;
@@ -109,6 +116,8 @@ INLINE struct entry *find(const struct key *key, const struct packet *packet)
 	entry = bpf_map_lookup_elem(&entries, key);
 	if (!entry)
 		count(ALONE_FULL);
+	else if (flow_rules_len)
+		entry->link_number = link_of(key);
 	return entry;
 }
 
@@ -175,6 +184,7 @@ static __attribute__((noinline)) int remove_details(const struct key *on_stack)
 	bpf_spin_unlock(&flow->lock);
 	if (!may)
 		return 0;
+	anew->link_number = entry->link_number;
 	bpf_spin_lock(&entry->lock);
 	// Behind the lock.
 	__builtin_memcpy((u8 *)entry + 4, (u8 *)anew + 4, sizeof(*entry) - 4);
@@ -204,24 +214,26 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 		return 0;
 	count(direction == OUTGOING ? SEEN : SEEN_IN);
 	packet->now = now;
-	bpf_spin_lock(&mobile->lock);
-	current->link = mobile->link;
-	bpf_spin_unlock(&mobile->lock);
-	current->link.expires_at = expires;
-	const struct link *link = &current->link;
 	struct entry *entry = find(&key, packet);
 
 	if (!entry)
 		return 0;
+	bpf_spin_lock(&mobile->lock);
+	current->link = mobile->links[READ_ONCE(entry->link_number) & (LINKS - 1)];
+	bpf_spin_unlock(&mobile->lock);
+	current->link.expires_at = expires;
+	const struct link *link = &current->link;
 	struct flow *flow = details_of(&key, entry);
 
-	if (!flow && needs_details(link) && add_details(&key, FOR_PACKETS))
+	if (!flow && may_have_details(entry) && needs_details(link) && add_details(&key, FOR_PACKETS))
 		flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow) {
 		bpf_spin_lock(&entry->lock);
 		int wants = follow(entry, (struct flow *)&room->flow, &rules, packet, direction);
 		bpf_spin_unlock(&entry->lock);
-		if (wants)
+		if (!may_have_details(entry))
+			count(ALONE_POLICY);
+		else if (wants)
 			add_details(&key, FOR_PACKETS);
 		return 0;
 	}

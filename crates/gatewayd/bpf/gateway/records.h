@@ -4,6 +4,7 @@
 #pragma once
 
 #include "packet.h"
+#include "selector.h"
 
 // Counted beside `enum counter` of the flow path.
 enum mobile_counter {
@@ -32,24 +33,46 @@ struct mac {
 // What becomes of packets for a mobile host.
 #define PASSING 0
 #define DIVERT 1
+#define DIVERT_TCP 2 // TCP packets only
+#define DIVERT_CHOSEN 3 // what rules for single connections say, and nothing else
+
+// How mobile hosts in mode `thesis` predict an absence (the thesis on Freeze-TCP, section 4.6.2).
+#define SIGN_BY_WINDOW 1 // by an ACK with a window of zero
+#define SIGN_BY_FLAG 2   // by the reserved flag of IPv4's header
+
+// What a packet of such a host shows.
+#define SIGN_NONE 0
+#define SIGN_WARNING 1 // it predicts its absence
+#define SIGN_WORKING 2 // its link works
+
+// Links to a mobile host, as its flows see them: that of its own mode, and those of modes that rules for single connections choose.
+// `expires_at` is that of all.
+#define OWN_LINK 0
+#define LINKS 4
+#define NO_LINK 4 // of a flow for whose ACKs nothing is done
 
 struct mobile {
-	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `link`
+	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `links`
 	u32 course;
 	u64 diverted;      // packets, since the mobile host is known
 	u64 heard_at;      // the last packet from it
 	u64 addressed_at;  // the last one of these in a frame to this router's own Ethernet address
 	u64 waiting_since; // the first packet to it since it was heard; 0 if there was none
 	u64 noticed_at;
+	u64 signed_at;  // the last sign that user space was told,
+	u32 sign;       // which is SIGN_*
+	u32 unused;
 	struct mac mac; // of the frame of the last packet from it
 	u64 arrival_noticed_at;
-	struct link link; // to it, as its flows see it; `expires_at` is that of all
+	struct link links[LINKS];
 };
 
-// A packet came from a mobile host whose packets are diverted.
+// A packet came from a mobile host whose packets are diverted, or one with a sign.
 struct mobile_notice {
 	u64 at;
 	struct address address;
+	u32 sign; // SIGN_*
+	u32 unused;
 };
 
 struct mobile_order {
@@ -57,11 +80,30 @@ struct mobile_order {
 	u64 diverted; // of MOBILE_COURSE with PASSING: carried out if so many packets were diverted, and refused otherwise
 	u32 course;
 	u32 kind;
+	u32 number; // of MOBILE_LINK
+	u32 unused;
 	struct link link; // of MOBILE_LINK
 };
 
 #define MOBILE_COURSE 0
 #define MOBILE_LINK 1
+
+// A rule for single connections: *local* is the end of the fixed host. Rules are in the order in which they are tried.
+#define MOST_FLOW_RULES 128
+
+struct flow_rule {
+	struct selector selector;
+	u32 verdict; // RULE_*, and the number of a link
+};
+
+#define RULE_LINK 0x7 // the bits of the number
+#define RULE_FITS 0x8
+#define RULE_DIVERTS 0x10 // packets for a mobile host that is away are diverted; else they pass
+#define RULE_SPLITS 0x20  // the connection ends at the gateway
+
+// Which connections of a mobile host end at the gateway: those without a rule that says otherwise, or those with a rule that says so.
+#define SPLIT_ALL 1
+#define SPLIT_CHOSEN 2
 
 // Set when the programs are loaded: the index of the daemon's TUN device for SYNs, 0 without mode `split`; the mark with which packets are
 // routed to this host; the ports of the listening sockets on the loopback addresses, in the order of the network, for SYNs of mobile hosts

@@ -8,11 +8,12 @@
 
 #pragma once
 
+#include "rules.h"
 #include "state.h"
 
 const volatile struct split_setup split = {0};
 
-// Networks of mobile hosts in mode `split` (1) and in others (0): the longest prefix applies.
+// Networks of mobile hosts of which all or chosen connections are split (SPLIT_*), and of others (0): the longest prefix applies.
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -21,12 +22,13 @@ struct {
 	__type(value, u32);
 } split_networks SEC(".maps");
 
-INLINE int is_split(const struct address *address)
+// SPLIT_*; 0 for a host without split connections.
+INLINE u32 split_kind(const struct address *address)
 {
 	struct network_key key = {.bits = 128, .address = *address};
 	u32 *kind = bpf_map_lookup_elem(&split_networks, &key);
 
-	return kind && *kind;
+	return kind ? *kind : 0;
 }
 
 #define IS_NO_SYN 0
@@ -44,14 +46,14 @@ struct ports {
 };
 
 // The addresses and ports of a packet, as a socket lookup takes them.
-struct ends {
+struct packet_ends {
 	struct bpf_sock_tuple tuple;
 	u8 is_v6;
 	u8 traffic_class;
 };
 
 // Reads a packet with its IP header at `at`. Extension headers are not followed: such SYNs pass unsplit.
-INLINE int read_syn(struct __sk_buff *skb, u32 at, struct ends *ends)
+INLINE int read_syn(struct __sk_buff *skb, u32 at, struct packet_ends *ends)
 {
 	struct ports ports;
 	u8 flags;
@@ -95,7 +97,7 @@ INLINE int read_syn(struct __sk_buff *skb, u32 at, struct ends *ends)
 }
 
 // Whether this router would forward a packet that came in: not one for itself, and not one that it refuses.
-INLINE int is_forwarded(struct __sk_buff *skb, const struct ends *ends)
+INLINE int is_forwarded(struct __sk_buff *skb, const struct packet_ends *ends)
 {
 	struct bpf_fib_lookup lookup = {};
 
@@ -117,7 +119,7 @@ INLINE int is_forwarded(struct __sk_buff *skb, const struct ends *ends)
 }
 
 // The socket of a packet, or one that listens; to be released.
-INLINE struct bpf_sock *find_socket(struct __sk_buff *skb, struct ends *ends)
+INLINE struct bpf_sock *find_socket(struct __sk_buff *skb, struct packet_ends *ends)
 {
 	if (ends->is_v6)
 		return bpf_skc_lookup_tcp(skb, &ends->tuple, sizeof(ends->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
@@ -125,7 +127,7 @@ INLINE struct bpf_sock *find_socket(struct __sk_buff *skb, struct ends *ends)
 }
 
 // Whether a socket of this host has the packet's addresses and ports. One in TIME_WAIT gives way to a new connection.
-INLINE int has_socket(struct __sk_buff *skb, struct ends *ends)
+INLINE int has_socket(struct __sk_buff *skb, struct packet_ends *ends)
 {
 	struct bpf_sock *socket = find_socket(skb, ends);
 
@@ -137,16 +139,39 @@ INLINE int has_socket(struct __sk_buff *skb, struct ends *ends)
 	return state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT;
 }
 
-// Whether the daemon decides about a packet: a SYN that begins a connection of a mobile host in mode `split`.
-static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, const struct address *on_stack, int is_out)
+// IS_*. A function of its own, for its frame on the stack.
+static __attribute__((noinline)) int kind_of_packet(struct __sk_buff *skb)
+{
+	struct packet_ends ends = {};
+
+	return read_syn(skb, rules.frame_len, &ends);
+}
+
+// Whether a connection that a packet may begin is to be split, by the mode of its mobile host and by the rules. Not nested with
+// `begins_split`: their frames would be too long together.
+static __attribute__((noinline)) int may_split(struct __sk_buff *skb, const struct address *on_stack, int direction)
 {
 	struct address address = *on_stack;
-	struct ends ends = {};
+	u32 kind = split_kind(&address);
+
+	if (!kind || !flow_rules_len)
+		return kind;
+	int what = kind_of_packet(skb);
+
+	// `begins_split` counts fragments.
+	if (what != IS_SYN)
+		return what == IS_FRAGMENT && kind == SPLIT_ALL;
+	u32 verdict = find_rule_of_packet(skb, direction);
+
+	return verdict ? !!(verdict & RULE_SPLITS) : kind == SPLIT_ALL;
+}
+
+// Whether the daemon decides about a packet that `may_split`: a SYN that begins a connection.
+static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, int is_out)
+{
+	struct packet_ends ends = {};
 	u32 one = 1;
 	u32 mtu = 0;
-
-	if (!is_split(&address))
-		return 0;
 	int kind = read_syn(skb, rules.frame_len, &ends);
 
 	if (kind == IS_FRAGMENT)
@@ -177,7 +202,7 @@ static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, const s
 // given to the socket when it came in.)
 static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
 {
-	struct ends ends = {};
+	struct packet_ends ends = {};
 	struct ports ports;
 	u32 at = rules.frame_len;
 	u8 type;
@@ -232,7 +257,7 @@ static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
 SEC("classifier")
 int deliver(struct __sk_buff *skb)
 {
-	struct ends ends = {};
+	struct packet_ends ends = {};
 	struct address source = {};
 	struct bpf_sock *socket;
 
@@ -244,12 +269,12 @@ int deliver(struct __sk_buff *skb)
 	if (!ends.is_v6) {
 		set_ipv4(&source, ends.tuple.ipv4.saddr);
 		ends.tuple.ipv4.daddr = bpf_htonl(0x7f000001);
-		ends.tuple.ipv4.dport = is_split(&source) ? split.from_mobiles[0] : split.from_others[0];
+		ends.tuple.ipv4.dport = split_kind(&source) ? split.from_mobiles[0] : split.from_others[0];
 	} else {
 		__builtin_memcpy(&source, ends.tuple.ipv6.saddr, 16);
 		__builtin_memset(ends.tuple.ipv6.daddr, 0, 12);
 		ends.tuple.ipv6.daddr[3] = bpf_htonl(1);
-		ends.tuple.ipv6.dport = is_split(&source) ? split.from_mobiles[1] : split.from_others[1];
+		ends.tuple.ipv6.dport = split_kind(&source) ? split.from_mobiles[1] : split.from_others[1];
 	}
 	socket = find_socket(skb, &ends);
 	if (!socket)

@@ -86,6 +86,9 @@ INLINE u64 expires_at(void)
 // ENODEV of linux/errno.h.
 #define NO_DEVICE (-19)
 
+// All but "don't fragment" and the reserved flag, in host byte order.
+#define IP_FRAGMENT 0x3fff
+
 INLINE void set_ipv4(struct address *address, u32 value)
 {
 	address->words[0] = 0;

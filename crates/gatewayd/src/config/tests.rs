@@ -38,8 +38,18 @@ fn invalid_settings_are_refused_with_their_place() {
             "[hold_back]\nmost_connections = 0\n",
             "gateway.toml:2:1: most_connections: expected a number from 1 to 1000000",
         ),
+        ("[thesis]\nburst = 0\n", "gateway.toml:2:1: burst: expected a number from 1 to 1000"),
+        ("[thesis]\nsign = \"word\"\n", "unknown variant `word`, expected `window` or `ip-flag`"),
+        ("[thesis]\nlongest_warning = \"1 ms\"\n", "a time from 100ms to 600s"),
         ("[hold_back]\nmost_detailed = 0\n", "gateway.toml:2:1: most_detailed: expected a number from 1 to 1000000"),
         ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
+        (
+            "[[flow]]\nmode = \"observe\"\n[[flow]]\nfixed_port = 443\nmode = \"thesis\"\n",
+            "gateway.toml:3:1: mode: \"thesis\" has one queue for each mobile host",
+        ),
+        ("[[flow]]\nfixed_port = 443\n", "missing field `mode`"),
+        ("[[flow]]\nfixed_port = 0\nmode = \"observe\"\n", "invalid port \"0\""),
+        ("[[flow]]\nport = 443\nmode = \"observe\"\n", "unknown field `port`"),
         ("[presence]\nprobes = 0\n", "gateway.toml:2:1: probes: expected a number from 1 to 100"),
         (
             "[registration]\nlisten = \"10.0.1.1:4786\"\n",
@@ -126,7 +136,35 @@ fn the_longest_network_decides_the_mode() {
     assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
 }
 
-const SECTIONS: [&str; 12] = [
+#[test]
+fn rules_for_single_connections_add_their_modes() {
+    let text = "[mobiles]\nmode = \"observe\"\n[[flow]]\nfixed = [\"192.0.2.0/24\"]\nfixed_port = [22, \"5000-5999\"]\n\
+                mode = \"buffer\"\n[[flow]]\nmobile_port = 443\nmode = \"split\"\n";
+    let config = parse(text).unwrap();
+    assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+    assert!(config.has_one_mode() && config.splits() && config.follows_connections() && config.diverter().diverts);
+    assert_eq!(config.diversion(Mode::Observe), Diversion::Chosen);
+    assert_eq!(config.diversion(Mode::Buffer), Diversion::All);
+    assert_ne!(config.modes_text(), parse("[mobiles]\nmode = \"observe\"\n").unwrap().modes_text());
+    let ports: Vec<String> = (1..=129).map(|port| port.to_string()).collect();
+    let error = parse(&format!("[[flow]]\nfixed_port = [{}]\nmode = \"observe\"\n", ports.join(", "))).unwrap_err();
+    assert!(error.contains("gateway.toml:1:1: the rules have more than 128 combinations"), "{error}");
+}
+
+#[test]
+fn signs_are_read_where_a_mobile_host_has_mode_thesis() {
+    assert_eq!(parse("[thesis]\nsign = \"ip-flag\"\n").unwrap().sign(), None);
+    let text = "[mobiles.modes]\n\"10.0.2.0/24\" = \"thesis\"\n[thesis]\nsign = \"ip-flag\"\nburst = 3\n";
+    let config = parse(text).unwrap();
+    assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+    assert_eq!(config.sign(), Some(WarningSign::IpFlag));
+    assert_eq!(config.diversion(Mode::Thesis), Diversion::TcpInBursts(3));
+    let flags = |address: &str| config.flags_released(address.parse().unwrap());
+    assert!(flags("10.0.2.1") && !flags("10.0.1.1"));
+}
+
+const SECTIONS: [&str; 13] = [
+    "flow",
     "cluster",
     "handoff",
     "mobiles",

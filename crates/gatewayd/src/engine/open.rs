@@ -146,6 +146,7 @@ fn attach(
     prepared: Option<&Prepared>,
     networks: &[(Network, bool)],
 ) -> Result<KernelPath, PathError> {
+    let (thesis, flows) = (setup::thesis(config, networks), setup::flows(config));
     let (follows, pins, modes) = (config.follows_connections(), config.pins(), config.modes_text());
     let place = Place {
         interface: name,
@@ -157,7 +158,9 @@ fn attach(
         most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
         rules: if follows { daemon::rules() } else { Rules::default() },
         link: setup::first_link(config),
+        flows: flows.as_ref(),
         modes: &modes,
+        thesis: thesis.as_ref(),
         split: prepared.map(Prepared::place),
         pins: pins.as_deref(),
     };

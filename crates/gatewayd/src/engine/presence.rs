@@ -92,6 +92,9 @@ impl Engine {
             self.note_met(now, mobile, seen);
             let status = self.diverter.status(mobile);
             match status.filter(|status| status.standing == Standing::Away) {
+                Some(status) if status.objections == [Source::Warning] => {
+                    self.look_warned(now, (mobile, seen), &status)
+                }
                 Some(status) => self.look_away(now, (mobile, seen), &status, absent)?,
                 None => self.look_present(now, mobile, seen),
             }
@@ -136,6 +139,22 @@ impl Engine {
             self.follow_router(now, mobile, status);
         }
         Ok(())
+    }
+
+    /// Checks a host that predicts its absence: packets for it are kept already, but it has not left before it is silent.
+    fn look_warned(&mut self, now: Instant, (mobile, seen): (IpAddr, Seen), status: &MobileStatus) {
+        let last = seen.heard_at.max(status.away_since);
+        if !self.can_probe(mobile) {
+            return;
+        }
+        match self.prober.look_present(now, mobile, last) {
+            Inquiry::None => {}
+            Inquiry::Ask => self.probe(mobile, seen),
+            Inquiry::Silent if self.echo.as_ref().is_some_and(|echo| !echo.is_overdue(now, mobile)) => {}
+            Inquiry::Silent => {
+                self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);
+            }
+        }
     }
 
     /// Checks a host that is present, or was never absent.

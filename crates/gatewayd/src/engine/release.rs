@@ -7,7 +7,7 @@ use holdover_gateway::divert::{Loss, Standing};
 
 use super::attachments::{Attachments, Clearance, ELSEWHERE};
 use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNCONFIRMED, UNRESOLVED};
-use crate::sender::Sent;
+use crate::sender::{Sent, set_reserved_flag};
 use crate::store::Stored;
 use crate::waker::is_redundant;
 
@@ -53,7 +53,12 @@ impl Engine {
                     self.unsendable.redundant += 1;
                     Sent::Done
                 }
-                Ok(offload) => self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet),
+                Ok(offload) => {
+                    if self.config.flags_released(mobile) {
+                        set_reserved_flag(&mut self.packet);
+                    }
+                    self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet)
+                }
                 Err(error) => {
                     tracing::warn!(%error, %mobile, "cannot read a stored packet");
                     Sent::Refused

@@ -7,9 +7,10 @@ use holdover_host::Requests;
 
 use super::EngineError;
 use super::echo::Echo;
-use crate::config::Config;
+use crate::config::{Config, FlowModes, Mode, ModeNetworks};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
+use crate::path::{FlowPlace, ThesisPlace};
 use crate::store::Stored;
 
 /// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
@@ -21,13 +22,27 @@ pub(super) fn first_link(config: &Config) -> LinkState {
     }
 }
 
+/// What the programs need for rules for single connections; `None` without rules.
+pub(super) fn flows(config: &Config) -> Option<FlowPlace> {
+    let modes = FlowModes::new(config);
+    let links = modes.chosen().map(|(_, treatment)| Controller::new(treatment).link_state()).collect();
+    (!modes.rules().is_empty()).then_some(FlowPlace { modes, links })
+}
+
 pub(super) fn diverter(config: &Config) -> Diverter<Stored> {
     let mut diverter = Diverter::new(config.diverter());
     for (network, mode) in config.modes_of_networks() {
-        diverter.set_network(network.address(), network.bits(), mode.diverts());
+        diverter.set_network(network.address(), network.bits(), config.diversion(mode));
     }
-    diverter.set_others(config.mobiles.mode.diverts());
+    diverter.set_others(config.diversion(config.mobiles.mode));
     diverter
+}
+
+/// What the programs need for mode `thesis`; `None` if no mobile host has it.
+pub(super) fn thesis(config: &Config, served: &[(Network, bool)]) -> Option<ThesisPlace> {
+    let sign = config.sign()?;
+    let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Thesis);
+    Some(ThesisPlace { sign, networks: hosts.as_slice().to_vec() })
 }
 
 /// Probes by ICMP echo, where there is no address resolution.

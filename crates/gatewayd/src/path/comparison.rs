@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
+use crate::config::OWN_LINK;
 
 const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
@@ -252,6 +253,8 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         most_detailed: 4,
         rules,
         link: LinkState::default(),
+        flows: None,
+        thesis: None,
         split: None,
         modes: "",
         pins: None,
@@ -324,7 +327,7 @@ fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
                 };
                 both.link.expires_at = Instant::FAR_FUTURE;
                 let link = both.link;
-                both.kernel.of_mobile(MOBILE).set_link(link);
+                both.kernel.of_mobile((MOBILE, OWN_LINK), &FlowModes::default()).set_link(link);
                 continue;
             }
             Step::Wait(millis) => {
@@ -340,7 +343,12 @@ fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
             Step::Limit(limit) => Order::LimitWindow(*limit),
             Step::Show(ahead) => Order::Show(Seq::new(next[0]) + *ahead),
         };
-        both.kernel.of_mobile(MOBILE).order(both.now, connection(), direction, order);
+        both.kernel.of_mobile((MOBILE, OWN_LINK), &FlowModes::default()).order(
+            both.now,
+            connection(),
+            direction,
+            order,
+        );
         both.native.order(both.now, direction, order);
         both.compare();
     }

@@ -15,6 +15,7 @@ use holdover_host::map_batch;
 
 use super::records::MobileOrder;
 use super::{KernelPath, PathError};
+use crate::config::FlowModes;
 
 /// A key or value of a map, or a global.
 #[repr(transparent)]
@@ -128,9 +129,9 @@ impl KernelPath {
         self.flows.get(connection)
     }
 
-    /// The connections of a mobile host, as a controller sees them.
-    pub(crate) fn of_mobile(&mut self, mobile: IpAddr) -> MobileFlows<'_> {
-        MobileFlows { path: self, mobile }
+    /// The connections of a mobile host over one of its links, as a controller sees them.
+    pub(crate) fn of_mobile<'a>(&'a mut self, (mobile, link): (IpAddr, u8), modes: &'a FlowModes) -> MobileFlows<'a> {
+        MobileFlows { path: self, mobile, link, modes }
     }
 
     /// Removes closed connections, and, without room, those idle for longest. Returns how many are left.
@@ -198,6 +199,9 @@ impl KernelPath {
 pub(crate) struct MobileFlows<'a> {
     path: &'a mut KernelPath,
     mobile: IpAddr,
+    /// The number of the link.
+    link: u8,
+    modes: &'a FlowModes,
 }
 
 impl FlowTable for MobileFlows<'_> {
@@ -213,7 +217,8 @@ impl FlowTable for MobileFlows<'_> {
             flows.for_each_entry(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
             found
         });
-        for &connection in of_mobiles.get(&self.mobile).into_iter().flatten() {
+        let is_own = |connection: &&Connection| self.modes.link_of(**connection) == Some(self.link);
+        for &connection in of_mobiles.get(&self.mobile).into_iter().flatten().filter(is_own) {
             if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_exempt()) {
                 look(connection, &flow);
             }
@@ -225,7 +230,7 @@ impl FlowTable for MobileFlows<'_> {
     }
 
     fn set_link(&mut self, link: LinkState) {
-        let order = MobileOrder::link(self.mobile, Link::new(&link));
+        let order = MobileOrder::link(self.mobile, self.link, Link::new(&link));
         // A mobile host that was removed has no connections.
         if let Err(error) = self.path.know(self.mobile).and_then(|()| self.path.run(order)) {
             tracing::warn!(%error, mobile = %self.mobile, "cannot update the link of a mobile host");

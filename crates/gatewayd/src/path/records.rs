@@ -4,21 +4,27 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use aya::Pod;
 use holdover_base::Instant;
-use holdover_flow::{Link, LinkState};
+use holdover_flow::{Link, LinkState, Selector};
+use holdover_gateway::WarningSign;
 use holdover_gateway::divert::Course;
 
-use self::layout::{DIVERT, MOBILE_COURSE, MOBILE_LINK, Mac, PASSING};
+use self::layout::{
+    DIVERT, DIVERT_CHOSEN, DIVERT_TCP, LINKS, MOBILE_COURSE, MOBILE_LINK, MOST_FLOW_RULES, Mac, NO_LINK, PASSING,
+    RULE_DIVERTS, RULE_FITS, RULE_SPLITS, SIGN_BY_FLAG, SIGN_BY_WINDOW, SIGN_WARNING, SIGN_WORKING, SPLIT_ALL,
+    SPLIT_CHOSEN,
+};
+use crate::config::{FlowMode, MOST_LINKS, MOST_SELECTORS, Mode};
 use crate::network::mapped;
-use crate::split::SplitPlace;
+use crate::split::{SplitPlace, Splits};
 
-pub(super) use self::layout::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
+pub(super) use self::layout::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
 /// Generated.
 mod layout {
     // Some are of the kernel only.
     #![allow(dead_code, unreachable_pub, clippy::enum_variant_names)]
 
-    use holdover_flow::{Counter, Link};
+    use holdover_flow::{Counter, Link, Selector};
 
     include!(concat!(env!("OUT_DIR"), "/layout.rs"));
 }
@@ -31,6 +37,47 @@ unsafe impl Pod for Address {}
 unsafe impl Pod for Mobile {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
+// SAFETY: as above.
+unsafe impl Pod for FlowRule {}
+
+// The configuration counts links and rules as the programs do.
+const _: () = assert!(LINKS == MOST_LINKS && MOST_FLOW_RULES as usize == MOST_SELECTORS);
+
+impl FlowRule {
+    /// A rule for connections with these ends.
+    pub(super) fn new(selector: Selector, rule: &FlowMode) -> Self {
+        let diverts = if rule.mode.diverts() { RULE_DIVERTS } else { 0 };
+        let splits = if rule.mode == Mode::Split { RULE_SPLITS } else { 0 };
+        Self { selector, verdict: RULE_FITS | diverts | splits | rule.link.map_or(NO_LINK, u32::from) }
+    }
+}
+
+/// [`SPLIT_ALL`] or [`SPLIT_CHOSEN`] for the programs; 0 for hosts without split connections.
+pub(super) fn split_kind(splits: Splits) -> u32 {
+    match splits {
+        Splits::None => 0,
+        Splits::All => SPLIT_ALL,
+        Splits::Chosen => SPLIT_CHOSEN,
+    }
+}
+
+/// The sign of a packet of a mobile host in mode `thesis`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sign {
+    /// It predicts its absence.
+    Warning,
+    /// Its link works.
+    Working,
+}
+
+/// `SIGN_BY_*` for the programs; 0 without mode `thesis`.
+pub(super) fn sign_kind(sign: Option<WarningSign>) -> u32 {
+    match sign {
+        None => 0,
+        Some(WarningSign::Window) => SIGN_BY_WINDOW,
+        Some(WarningSign::IpFlag) => SIGN_BY_FLAG,
+    }
+}
 
 impl SplitSetup {
     pub(super) fn new(place: &SplitPlace) -> Self {
@@ -44,9 +91,11 @@ impl SplitSetup {
 }
 
 impl Mobile {
-    /// A mobile host before its first packet, over this link.
-    pub(super) fn new(link: &LinkState) -> Self {
-        Self { link: Link::new(link), ..Self::default() }
+    /// A mobile host before its first packet, over these links. Those without a state are not used.
+    pub(super) fn new(states: &[LinkState]) -> Self {
+        let mut links = [Link::default(); LINKS];
+        links.iter_mut().zip(states).for_each(|(link, state)| *link = Link::new(state));
+        Self { links, ..Self::default() }
     }
 }
 
@@ -73,7 +122,12 @@ impl Address {
 
 impl Mobile {
     pub(super) fn course(&self) -> Course {
-        if self.course == DIVERT { Course::Divert } else { Course::Pass }
+        match self.course {
+            DIVERT => Course::Divert,
+            DIVERT_TCP => Course::DivertTcp,
+            DIVERT_CHOSEN => Course::DivertChosen,
+            _ => Course::Pass,
+        }
     }
 
     /// The source of its frames; `None` before the first one, or without Ethernet.
@@ -83,9 +137,9 @@ impl Mobile {
         Some([a0, a1, b0, b1, c0, c1]).filter(|mac| *mac != [0; 6])
     }
 
-    /// Since when its link is down, if it is.
+    /// Since when its links are down, if one of them is.
     pub(super) fn down_at(&self) -> Option<Instant> {
-        self.link.down_at()
+        self.links.iter().find_map(Link::down_at)
     }
 }
 
@@ -93,21 +147,41 @@ impl MobileNotice {
     /// Parses a record of the ring.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (at, rest) = bytes.split_first_chunk::<8>()?;
-        let address = rest.first_chunk::<16>()?;
-        Some(Self { at: u64::from_ne_bytes(*at), address: Address::new(Ipv6Addr::from(*address).into()) })
+        let (address, rest) = rest.split_first_chunk::<16>()?;
+        let sign = rest.first_chunk::<4>()?;
+        Some(Self {
+            at: u64::from_ne_bytes(*at),
+            address: Address::new(Ipv6Addr::from(*address).into()),
+            sign: u32::from_ne_bytes(*sign),
+            unused: 0,
+        })
+    }
+
+    /// The sign of the packet, if that is why user space is told.
+    pub(super) fn sign(&self) -> Option<Sign> {
+        match self.sign {
+            SIGN_WARNING => Some(Sign::Warning),
+            SIGN_WORKING => Some(Sign::Working),
+            _ => None,
+        }
     }
 }
 
 impl MobileOrder {
     /// Sets the course. [`Course::Pass`] is refused unless exactly `diverted` packets were diverted.
     pub(super) fn course(mobile: IpAddr, course: Course, diverted: u64) -> Self {
-        let course = if course == Course::Divert { DIVERT } else { PASSING };
-        Self { address: Address::new(mobile), diverted, course, kind: MOBILE_COURSE, link: Link::default() }
+        let course = match course {
+            Course::Pass => PASSING,
+            Course::Divert => DIVERT,
+            Course::DivertTcp => DIVERT_TCP,
+            Course::DivertChosen => DIVERT_CHOSEN,
+        };
+        Self { address: Address::new(mobile), diverted, course, kind: MOBILE_COURSE, ..Self::default() }
     }
 
-    /// Sets the link.
-    pub(super) fn link(mobile: IpAddr, link: Link) -> Self {
-        Self { link, kind: MOBILE_LINK, ..Self::course(mobile, Course::Pass, 0) }
+    /// Sets the link of this number.
+    pub(super) fn link(mobile: IpAddr, number: u8, link: Link) -> Self {
+        Self { link, number: number.into(), kind: MOBILE_LINK, ..Self::course(mobile, Course::Pass, 0) }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -126,10 +200,13 @@ mod tests {
             let address: IpAddr = text.parse().unwrap();
             assert_eq!(Address::new(address).to_ip(), address);
         }
-        let notice = [&7u64.to_ne_bytes()[..], &Address::new([10, 0, 0, 1].into()).octets()].concat();
-        let expected = MobileNotice { at: 7, address: Address::new([10, 0, 0, 1].into()) };
-        assert_eq!(MobileNotice::from_bytes(&notice), Some(expected));
-        assert_eq!(MobileNotice::from_bytes(&notice[..23]), None);
+        let address = Address::new([10, 0, 0, 1].into());
+        let sign = |sign: u32| [&7u64.to_ne_bytes()[..], &address.octets(), &sign.to_ne_bytes(), &[0; 4]].concat();
+        let expected = MobileNotice { at: 7, address, sign: SIGN_WARNING, unused: 0 };
+        assert_eq!(MobileNotice::from_bytes(&sign(SIGN_WARNING)), Some(expected));
+        assert_eq!(expected.sign(), Some(Sign::Warning));
+        assert_eq!(MobileNotice::from_bytes(&sign(0)).unwrap().sign(), None);
+        assert_eq!(MobileNotice::from_bytes(&sign(0)[..27]), None);
     }
 
     #[test]
@@ -139,9 +216,10 @@ mod tests {
         assert_eq!(bytes[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!((&bytes[16..24], &bytes[24..28]), (&0x0102u64.to_ne_bytes()[..], &1u32.to_ne_bytes()[..]));
         let link = LinkState { epoch: 0x0304, ..LinkState::default() };
-        let order = MobileOrder::link([10, 0, 0, 1].into(), Link::new(&link));
+        let order = MobileOrder::link([10, 0, 0, 1].into(), 2, Link::new(&link));
         let bytes = order.as_bytes();
+        assert_eq!((&bytes[28..32], &bytes[32..36]), (&1u32.to_ne_bytes()[..], &2u32.to_ne_bytes()[..]));
         // `epoch` is behind six times of 8 bytes.
-        assert_eq!((&bytes[28..32], &bytes[32 + 48..32 + 52]), (&1u32.to_ne_bytes()[..], &0x0304u32.to_ne_bytes()[..]));
+        assert_eq!(bytes[40 + 48..40 + 52], 0x0304u32.to_ne_bytes());
     }
 }

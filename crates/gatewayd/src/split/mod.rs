@@ -24,7 +24,6 @@ mod table;
 mod worker;
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -38,7 +37,7 @@ use self::routes::Routes;
 use self::sockets::{Diag, Raw, Settings};
 use self::table::{Rules, Table};
 use self::worker::{Shared, Worker};
-use crate::config::{Config, Mode, SplitTable};
+use crate::config::{Config, Mode, ModeNetworks, SplitTable};
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
@@ -118,40 +117,32 @@ pub(crate) struct SplitPlace {
     pub(crate) from_mobiles: [u16; 2],
     /// Those for others.
     pub(crate) from_others: [u16; 2],
-    /// Networks of mobile hosts in mode `split` (true) and in other modes.
-    pub(crate) networks: Vec<(Network, bool)>,
+    /// Networks of mobile hosts, and of others.
+    pub(crate) networks: Vec<(Network, Splits)>,
 }
 
-/// Which hosts are mobile hosts in mode `split`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct SplitHosts(Vec<(Network, bool)>);
+/// Which connections of a host are split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Splits {
+    /// None.
+    None,
+    /// All, unless a rule for single connections says otherwise.
+    All,
+    /// Those that such a rule chooses.
+    Chosen,
+}
 
-impl SplitHosts {
-    /// Those that the daemon serves, by mode.
-    fn new(config: &Config, served: &[(Network, bool)]) -> Self {
-        let holds = |outer: &Network, inner: &Network| outer.bits() <= inner.bits() && outer.contains(inner.address());
-        let modes: Vec<(Network, Mode)> = config.modes_of_networks().collect();
-        let mode_of = |network: &Network| {
-            let around = modes.iter().filter(|(outer, _)| holds(outer, network));
-            around.max_by_key(|(outer, _)| outer.bits()).map_or(config.mobiles.mode, |&(_, mode)| mode)
-        };
-        let mut all: Vec<(Network, bool)> =
-            served.iter().map(|&(network, is)| (network, is && mode_of(&network) == Mode::Split)).collect();
-        // A network outside those that are served has no mobile hosts.
-        let within = |network: &Network| {
-            let around = served.iter().filter(|(outer, _)| holds(outer, network));
-            around.max_by_key(|(outer, _)| outer.bits()).is_some_and(|&(_, is_served)| is_served)
-        };
-        all.extend(
-            modes.iter().filter(|(network, _)| within(network)).map(|&(network, mode)| (network, mode == Mode::Split)),
-        );
-        Self(all)
-    }
-
-    fn splits(&self, address: IpAddr) -> bool {
-        let fitting = self.0.iter().filter(|(network, _)| network.contains(address));
-        fitting.max_by_key(|(network, _)| network.mapped().1).is_some_and(|&(_, is_split)| is_split)
-    }
+/// Which connections of hosts of each network are split, of those that the daemon serves.
+fn networks(config: &Config, served: &[(Network, bool)]) -> Vec<(Network, Splits)> {
+    let own = ModeNetworks::new(config, served, |mode| mode == Mode::Split);
+    let all = ModeNetworks::new(config, served, |_| true);
+    let splits = |is_own: bool, is_served: bool| match (is_own, is_served && config.splits_chosen()) {
+        (true, _) => Splits::All,
+        (false, true) => Splits::Chosen,
+        (false, false) => Splits::None,
+    };
+    let both = own.as_slice().iter().zip(all.as_slice());
+    both.map(|(&(network, is_own), &(_, is_served))| (network, splits(is_own, is_served))).collect()
 }
 
 /// Everything that is there before the programs are attached.
@@ -225,14 +216,14 @@ impl Prepared {
         let from_mobiles = listen(marks.near).map_err(SplitError::Sockets)?;
         let from_others = listen(marks.far).map_err(SplitError::Sockets)?;
         let raw = Raw::open(None).and_then(|out| Ok([out, Raw::open(Some(marks.near))?]));
-        let hosts = SplitHosts::new(config, served);
+        let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Split || config.splits_chosen());
         let room = holdover_host::open_files::raise_limit().saturating_sub(RESERVED) / FOR_EACH;
         let most = u64::from(config.split.most_connections).min(room.max(1));
         if most < u64::from(config.split.most_connections) {
             tracing::warn!(most, "fewer connections are split than most_connections: the limit of open files is low");
         }
-        let place =
-            SplitPlace { device: name, index, mark: marks.local, from_mobiles, from_others, networks: hosts.0.clone() };
+        let networks = networks(config, served);
+        let place = SplitPlace { device: name, index, mark: marks.local, from_mobiles, from_others, networks };
         let worker = Worker {
             device,
             listeners,
@@ -382,17 +373,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_prefix_decides_which_connections_are_split() {
+    fn rules_split_connections_of_hosts_in_other_modes() {
+        let text = "[mobiles.modes]\n\"10.2.1.0/24\" = \"split\"\n";
+        let rule = "[[flow]]\nfixed_port = 443\nmode = \"split\"\n";
         let network = |text: &str| -> Network { text.parse().unwrap() };
-        let config: Config = toml::from_str(
-            "[mobiles]\nmode = \"split\"\n[mobiles.modes]\n\"10.2.1.0/24\" = \"buffer\"\n\"10.2.1.7\" = \"split\"\n",
-        )
-        .unwrap();
-        let hosts = SplitHosts::new(&config, &[(network("10.2.0.0/16"), true), (network("10.2.9.1"), false)]);
-        for (address, is_split) in
-            [("10.2.0.1", true), ("10.2.1.1", false), ("10.2.1.7", true), ("10.2.9.1", false), ("10.3.0.1", false)]
-        {
-            assert_eq!(hosts.splits(address.parse().unwrap()), is_split, "{address}");
+        let served = [(network("10.2.0.0/16"), true), (network("10.2.9.1"), false)];
+        for (text, others) in [(text.to_owned(), Splits::None), (format!("{text}{rule}"), Splits::Chosen)] {
+            let config: Config = toml::from_str(&text).unwrap();
+            let splits: Vec<Splits> = networks(&config, &served).into_iter().map(|(_, splits)| splits).collect();
+            assert_eq!(splits, [others, Splits::None, Splits::All], "{text}");
         }
     }
 }

@@ -21,11 +21,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use socket2::Socket;
 
+use super::Marks;
 use super::counters::{Counters, note};
 use super::relay::{Pipes, Progress, Ready, Relay, Side};
 use super::sockets::{Diag, Raw, Settings};
 use super::syn::{Ends, Syn, Unfit};
-use super::{Marks, SplitHosts};
+use crate::config::ModeNetworks;
 use crate::icmp_errors::IcmpErrors;
 use crate::network::destination;
 
@@ -48,7 +49,7 @@ pub(super) struct Worker {
     pub(super) listeners: Vec<Socket>,
     pub(super) settings: Settings,
     pub(super) marks: Marks,
-    pub(super) hosts: SplitHosts,
+    pub(super) hosts: ModeNetworks,
     /// For packets to fixed hosts, and to mobile hosts.
     pub(super) raw: [Raw; 2],
     pub(super) errors: IcmpErrors,
@@ -288,7 +289,7 @@ impl Splitting {
     }
 
     fn is_mobile(&self, end: SocketAddr) -> bool {
-        self.worker.hosts.splits(end.ip())
+        self.worker.hosts.contains(end.ip())
     }
 
     fn connect(&mut self, syn: Syn, is_second: bool) {
@@ -379,7 +380,7 @@ impl Splitting {
                 );
                 let counters = &self.worker.shared.counters;
                 let (to_mobile, from_mobile) = (&counters.to_mobile, &counters.from_mobile);
-                let counted = match self.worker.hosts.splits(ends.client.ip()) {
+                let counted = match self.worker.hosts.contains(ends.client.ip()) {
                     true => [from_mobile, to_mobile],
                     false => [to_mobile, from_mobile],
                 };

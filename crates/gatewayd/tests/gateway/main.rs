@@ -13,6 +13,7 @@ mod crashes;
 mod echo;
 mod ecn;
 mod fast_open;
+mod flow_modes;
 mod fragments;
 mod full_buffer;
 mod handoff;
@@ -32,6 +33,7 @@ mod routing;
 mod series;
 mod signed;
 mod split;
+mod thesis;
 mod unmodified;
 mod watch;
 mod wireguard;
@@ -81,6 +83,8 @@ fn main() -> ExitCode {
         (&harness, "full_buffer", full_buffer::TESTS),
         (&harness, "one_way", one_way::TESTS),
         (&harness, "series", series::TESTS),
+        (&harness, "flow_modes", flow_modes::TESTS),
+        (&harness, "thesis", thesis::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }

@@ -1,11 +1,12 @@
 //! Gateways of a cluster beside the daemons that change routes: keepalived (VRRP) towards mobile hosts, bird (OSPF) towards the rest of the
-//! network. The configurations follow the recipes of docs/guide/gateway.md, without `track_process`.
+//! network. The configuration of keepalived is that of docs/guide/gateway.md without process tracking, which needs the initial network
+//! namespace (the kernel's proc connector); those of bird follow the guide.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer};
+use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;
@@ -13,7 +14,10 @@ use crate::cluster::{Cluster, Numbered, cluster};
 use crate::handoff::wait_for;
 
 pub(crate) const OSPF: &[Test] = &[("ospf_brings_packets_to_another_gateway_when_one_is_dead", with_bird)];
-pub(crate) const VRRP: &[Test] = &[("vrrp_brings_mobile_hosts_to_another_gateway_when_one_is_dead", with_keepalived)];
+pub(crate) const VRRP: &[Test] = &[
+    ("vrrp_brings_mobile_hosts_to_another_gateway_when_one_is_dead", with_keepalived),
+    ("keepalived_accepts_the_guides_configuration", keepalived_accepts_the_recipe),
+];
 
 /// Finds bird: named by `HOLDOVER_BIRD`, or in `PATH`.
 pub(crate) fn find_bird() -> Result<PathBuf, String> {
@@ -125,14 +129,49 @@ fn with_bird(_: &Namespace) {
     transfer.ends_exact().unwrap();
 }
 
+/// The configuration of keepalived in the guide, for the interface of the tests.
+fn recipe() -> String {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/gateway.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let block = guide.split("```").find(|block| block.contains("vrrp_instance ")).expect("the recipe");
+    assert!(block.contains("interface wlan0\n"), "{block}");
+    block.replace("wlan0", MOBILE_FACING)
+}
+
+/// The text without a block that begins with `head` and has none in it.
+fn without_block(text: &str, head: &str) -> String {
+    let (before, rest) = text.split_once(head).unwrap_or_else(|| panic!("no {head} in {text}"));
+    let (_, after) = rest.split_once('}').unwrap();
+    format!("{before}{after}")
+}
+
 /// VRRP's virtual address towards the mobile hosts.
 fn keepalived(namespace: &Namespace, name: &str, priority: u8) -> Daemon {
-    let config = format!(
-        "vrrp_instance mobiles {{\n interface {MOBILE_FACING}\n state BACKUP\n virtual_router_id 51\n priority {priority}\n \
-         advert_int 1\n virtual_ipaddress {{\n 10.2.0.254/24\n }}\n}}\n"
-    );
+    let config = without_block(&without_block(&recipe(), "vrrp_track_process holdover {"), "track_process {");
+    assert!(config.contains("priority 150\n"), "{config}");
+    let config = config.replace("priority 150\n", &format!("priority {priority}\n"));
     let arguments = ["-n", "-l", "-P", "-f", "{}/config", "-p", "{}/pid", "-r", "{}/vrrp"];
     Daemon::start(namespace, find_keepalived().unwrap(), &format!("keepalived-{name}"), &config, &arguments)
+}
+
+// Claim: keepalived accepts the configuration in the guide as it is, with the process that it tracks.
+fn keepalived_accepts_the_recipe(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let directory = std::env::temp_dir().join(format!("holdover-recipe-{}", std::process::id()));
+    holdover_gatewayd::demo::make_directory(&directory).unwrap();
+    let outcome = |name: &str, text: &str| {
+        let file = directory.join(name);
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new(find_keepalived().unwrap());
+        command.arg("--config-test").arg("-f").arg(&file).stdin(Stdio::null());
+        world.router().enter(move || command.output()).unwrap().unwrap()
+    };
+    let accepted = outcome("recipe", &recipe());
+    // It would notice a mistake.
+    let refused = outcome("mistake", &recipe().replace("virtual_router_id 51", "virtual_router_id 510"));
+    let _ = std::fs::remove_dir_all(&directory);
+    assert!(accepted.status.success(), "{accepted:?}");
+    assert!(!refused.status.success(), "{refused:?}");
 }
 
 /// Both routers are on the mobile hosts' segment. The first one dies with its machine: the mobile host's packets go to the other one.

@@ -165,8 +165,13 @@ fn hears_of_hosts(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(
     } else {
         "\"hears_links\" is false and no mobile host registers at this router, so it hears of none"
     };
-    // By itself, "m-tcp" finds that ACKs have stopped.
-    let needs_reports = |mode: Mode| !matches!(mode, Mode::Observe | Mode::MTcp);
+    let freezes = |&node: &NodeId| of_node(node, config).is_some_and(|of| of.mechanisms.freeze.is_some());
+    // By itself, "m-tcp" finds that ACKs have stopped, and hosts with `freeze` show "thesis" their windows of zero.
+    let needs_reports = |mode: Mode| match mode {
+        Mode::Observe | Mode::MTcp => false,
+        Mode::Thesis => !gateway.mobiles.iter().any(freezes),
+        Mode::Buffer | Mode::Freeze | Mode::BufferFreeze | Mode::Split => true,
+    };
     let of_reports = [
         ("gateway", mechanisms.daemon.is_some_and(|daemon| needs_reports(daemon.mode))),
         ("supervisor", mechanisms.supervisor.is_some()),
@@ -193,7 +198,8 @@ fn hears_signs(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), 
     let mechanisms = &gateway.mechanisms;
     let blocking = mechanisms.blocking_buffer.as_ref().map(|of| ("blocking_buffer", of.sign));
     let copying = mechanisms.copy_and_forward.as_ref().map(|of| ("copy_and_forward", of.sign));
-    for (key, sign) in [blocking, copying].into_iter().flatten() {
+    let daemon = mechanisms.daemon.filter(|of| of.mode == Mode::Thesis).map(|of| ("gateway", of.thesis.sign));
+    for (key, sign) in [blocking, copying, daemon].into_iter().flatten() {
         let freezes = |&node: &NodeId| of_node(node, config).and_then(|of| of.mechanisms.freeze.as_ref());
         let mut frozen = gateway.mobiles.iter().filter_map(freezes);
         // Any host may advertise a window of zero: one whose application reads slowly does.

@@ -6,7 +6,7 @@ use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
-use holdover_gateway::daemon::DaemonConfig;
+use holdover_gateway::daemon::{DaemonConfig, ThesisConfig};
 use holdover_gateway::divert::DiverterConfig;
 use holdover_gateway::ebsn::EbsnConfig;
 use holdover_gateway::handoff::HandoffConfig;
@@ -131,8 +131,12 @@ fn that_come_and_go(nodes: &Nodes, links: &[LinkBetween], mobiles: &[MobileHost]
 const LEAST_BUFFER: u64 = 65_536;
 
 fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
-    let file::GatewayDaemon { mode, hold_back, mobile_bytes, total_bytes, longest, rate, burst_bytes } = table;
+    let file::GatewayDaemon { mode, hold_back, mobile_bytes, total_bytes, longest, rate, burst_bytes, .. } = table;
     let (default, buffer) = (DaemonConfig::default(), DiverterConfig::default());
+    let thesis = ThesisConfig {
+        sign: table.sign.map_or(default.thesis.sign, |word| word.0),
+        burst_packets: table.burst.unwrap_or(default.thesis.burst_packets),
+    };
     let bytes = |given: Option<Bytes>, default| given.map_or(default, |bytes| bytes.0.0);
     let config = DaemonConfig {
         mode: mode.map_or(default.mode, |word| word.0),
@@ -143,8 +147,10 @@ fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
             longest: time_or(*longest, "longest", buffer.longest)?,
             rate: rate.as_ref().map_or(buffer.rate, |OrNone(rate)| rate.map(|rate| rate.0)),
             burst_bytes: bytes(*burst_bytes, buffer.burst_bytes),
+            longest_warning: time_or(table.longest_warning, "longest_warning", buffer.longest_warning)?,
             ..buffer
         },
+        thesis,
     };
     if config.buffer.mobile_bytes < LEAST_BUFFER {
         let message = format!("at least {LEAST_BUFFER} bytes are needed, for one packet of a kernel's");

@@ -53,8 +53,8 @@ pub(crate) struct RouterMechanisms {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GatewayDaemon {
-    /// The mode for mobile hosts that are away: "buffer", "observe", "freeze", "buffer-freeze" or "m-tcp". The default is
-    /// "buffer".
+    /// The mode for mobile hosts that are away: "buffer", "observe", "freeze", "buffer-freeze", "m-tcp" or "thesis". The
+    /// default is "buffer".
     pub(crate) mode: Option<Word<Mode>>,
     /// With "buffer": whether ACKs are held back, so that senders can be woken after a disconnection. The default is true.
     pub(crate) hold_back: Option<bool>,
@@ -68,6 +68,13 @@ pub(crate) struct GatewayDaemon {
     pub(crate) rate: Option<OrNone<DataRate>>,
     /// How many bytes of a mobile host are released at once before the rate applies. The default is 30 kB.
     pub(crate) burst_bytes: Option<Bytes>,
+    /// With "thesis": the sign of a predicted disconnection, "window" or "ip-flag", as for `blocking_buffer`. The default is
+    /// "window".
+    pub(crate) sign: Option<Word<WarningSign>>,
+    /// With "thesis": how many packets are released at once. The default is 2.
+    pub(crate) burst: Option<u32>,
+    /// With "thesis": how long a sign blocks the queue of a host that is not reported away. The default is 10 s.
+    pub(crate) longest_warning: Option<Time>,
 }
 
 impl Vocabulary for Mode {

@@ -6,6 +6,7 @@ use holdover_filter::Stored;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
+use holdover_gateway::daemon::{DaemonConfig, Mode, ThesisConfig};
 use holdover_gateway::ebsn::EbsnConfig;
 use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
@@ -98,10 +99,13 @@ fn a_gateway_that_sees_the_warning_loses_nothing_in_handoffs() {
     let sign = WarningSign::IpFlag;
     let blocking = BlockingBufferConfig { sign, ..BlockingBufferConfig::default() };
     let copying = CopyAndForwardConfig { sign, ..CopyAndForwardConfig::default() };
+    let thesis = ThesisConfig { sign, ..ThesisConfig::default() };
+    let daemon = DaemonConfig { mode: Mode::Thesis, thesis, ..DaemonConfig::default() };
     for (mechanisms, acts) in [
         (Mechanisms::default(), false),
         (Mechanisms { blocking_buffer: Some(blocking), ..Mechanisms::default() }, true),
         (Mechanisms { copy_and_forward: Some(copying), ..Mechanisms::default() }, true),
+        (Mechanisms { daemon: Some(daemon), ..Mechanisms::default() }, true),
     ] {
         let mut config = moving(if acts { &[GATEWAY] } else { &[] }, &mechanisms);
         config.links[0].backward.delay = ms(100);

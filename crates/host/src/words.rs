@@ -1,4 +1,4 @@
-//! Lists in configuration files.
+//! Words of configuration files, and lists of them.
 
 use core::fmt;
 use core::marker::PhantomData;

@@ -1,0 +1,115 @@
+// Rules for single connections, `[[flow]]` of the configuration: the first matching one applies, and where none matches the mode of the
+// mobile host does. The daemon finds the rule of a connection by the same function (crates/flow/c/selector.h).
+//
+// What is done to the ACKs of a connection is looked up once, when it is added to the flow table, as is whether it is split, when it
+// begins. Whether a packet is diverted is looked up for each packet while its mobile host is away: then it goes through user space in any case.
+
+#pragma once
+
+#include "state.h"
+
+// Set when the programs are loaded, as `flow_rules`.
+const volatile u32 flow_rules_len = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_FLOW_RULES);
+	__type(key, u32);
+	__type(value, struct flow_rule);
+} flow_rules SEC(".maps");
+
+// A global function, which verifiers check by itself, once, and not for each rule.
+__attribute__((noinline)) int try_flow_rule(const struct ends *ends, u32 number)
+{
+	struct flow_rule *rule = bpf_map_lookup_elem(&flow_rules, &number);
+
+	if (!ends || !rule || !selects(&rule->selector, ends, 0))
+		return 0;
+	return rule->verdict;
+}
+
+// The verdict of the first matching rule; 0 if there is none.
+INLINE u32 find_flow_rule(const struct ends *ends)
+{
+#pragma clang loop unroll(disable)
+	for (u32 number = 0; number < MOST_FLOW_RULES; number++) {
+		if (number >= flow_rules_len)
+			break;
+		u32 verdict = try_flow_rule(ends, number);
+
+		if (verdict)
+			return verdict;
+	}
+	return 0;
+}
+
+// The number of the link of a flow.
+static __attribute__((noinline)) u32 link_of(const struct key *key)
+{
+	struct ends ends;
+
+	__builtin_memcpy(ends.local, key->local, sizeof(ends.local));
+	__builtin_memcpy(ends.remote, key->remote, sizeof(ends.remote));
+	ends.local_port = bpf_ntohs(key->local_port);
+	ends.remote_port = bpf_ntohs(key->remote_port);
+	return find_flow_rule(&ends) & RULE_LINK;
+}
+
+// Reads the ends of a packet of TCP or UDP, whose *local* one is its source. Fragments and extension headers are not followed. All is read
+// into place: the frames of functions that call each other have 512 bytes together.
+INLINE int read_ends(struct __sk_buff *skb, struct ends *ends)
+{
+	u32 at = rules.frame_len;
+	u16 fragment;
+	u8 first, protocol;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, at, &first, 1) || bpf_skb_load_bytes(skb, at + 9, &protocol, 1))
+			return 0;
+		if (bpf_skb_load_bytes(skb, at + 6, &fragment, 2) || fragment & bpf_htons(IP_FRAGMENT))
+			return 0;
+		if (bpf_skb_load_bytes(skb, at + 12, &ends->local[3], 4) || bpf_skb_load_bytes(skb, at + 16, &ends->remote[3], 4))
+			return 0;
+		ends->local[2] = ends->remote[2] = bpf_htonl(0xffff);
+		at += (first & 0xf) * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, at + 6, &protocol, 1))
+			return 0;
+		if (bpf_skb_load_bytes(skb, at + 8, ends->local, 16) || bpf_skb_load_bytes(skb, at + 24, ends->remote, 16))
+			return 0;
+		at += sizeof(struct ipv6hdr);
+	} else {
+		return 0;
+	}
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
+		return 0;
+	// Both ports, one after the other.
+	if (bpf_skb_load_bytes(skb, at, &ends->local_port, 4))
+		return 0;
+	ends->local_port = bpf_ntohs(ends->local_port);
+	ends->remote_port = bpf_ntohs(ends->remote_port);
+	return 1;
+}
+
+// The verdict of the first matching rule on a packet; 0 if there is none, or if its ports are not known.
+static __attribute__((noinline)) u32 find_rule_of_packet(struct __sk_buff *skb, int direction)
+{
+	struct ends ends = {};
+
+	if (!read_ends(skb, &ends))
+		return 0;
+	if (direction == INCOMING) {
+		UNROLL
+		for (int n = 0; n < 4; n++) {
+			u32 word = ends.local[n];
+
+			ends.local[n] = ends.remote[n];
+			ends.remote[n] = word;
+		}
+		u16 port = ends.local_port;
+
+		ends.local_port = ends.remote_port;
+		ends.remote_port = port;
+	}
+	return find_flow_rule(&ends);
+}
