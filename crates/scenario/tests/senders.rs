@@ -53,7 +53,7 @@ const SENDERS: [Sender; 4] = [
             ),
             (r#"["reno-ns1", "tahoe-ns1"]"#, r#"["reno-bsd", "tahoe-bsd"]"#),
         ],
-        scenarios: 3,
+        scenarios: 4,
         open: &[("stack.recovery.zero_window", "pull-back"), ("stack.receive.ack", "delayed")],
     },
 ];

@@ -9,6 +9,7 @@ use holdover_gatewayd::control::MobileState;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 
 use crate::Test;
+use crate::handoff::wait_for;
 use crate::hosts::{SOON, connect, join, route_from, set, transfer, unacknowledged};
 use crate::process::Gateway;
 
@@ -111,8 +112,10 @@ fn a_direction_leaves(mode: &str) {
         let transfers = [false, true]
             .map(|is_upload| transfer(connect(world.mobile(0), world.fixed(), world.fixed_address()), is_upload));
         transfers.iter().for_each(|transfer| transfer.await_more(1_000_000).unwrap());
-        let held = gateway.status().path;
-        assert!(held.lowered + held.withheld > 0, "{mode}: {held:?}");
+        wait_for("ACKs that are held back", || {
+            let held = gateway.status().path;
+            (held.lowered + held.withheld > 0).then_some(())
+        });
         lead(&world, around);
         let left_at = Instant::now();
         transfers.iter().for_each(|transfer| transfer.await_more(2_000_000).unwrap());
