@@ -80,18 +80,19 @@ impl PacketListener {
     ///
     /// The interface has gone (`ENETDOWN`), or the call was interrupted by a signal.
     pub fn receive(&self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<Heard>> {
-        let timeout =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: (patience.as_nanos() % 1_000_000_000) as i64 };
-        if poll(&mut [PollFd::new(&self.socket.as_fd(), PollFlags::IN)], Some(&timeout))? == 0 {
-            return Ok(None);
-        }
+        let began = std::time::Instant::now();
         loop {
             match self.receive_one(buffer) {
                 Ok(Some(heard)) => return Ok(Some(heard)),
-                Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // Another protocol: the next one may wait already.
+                Ok(None) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
+            let left = std::time::Duration::from_nanos(patience.as_nanos()).checked_sub(began.elapsed());
+            let Some(left) = left else { return Ok(None) };
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            poll(&mut [PollFd::new(&self.socket.as_fd(), PollFlags::IN)], Some(&timeout))?;
         }
     }
 

@@ -110,9 +110,14 @@ fn leaves_after_its_syn(cut: Cut) {
     let to = listener.local_addr().unwrap();
     let began = Instant::now();
     let near: Vec<TcpStream> = (0..CONNECTIONS).map(|_| open(&world, to)).collect();
+    let opened = began.elapsed();
     wait_for("the SYNs", || (gateway.status().path.tcp >= CONNECTIONS as u64).then_some(()));
     world.set_cut(cut, true).unwrap();
-    assert!(began.elapsed() < Duration::from_secs(2), "the machine is too slow: the SYN-ACK may have arrived");
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_secs(2),
+        "too slow: SYNs after {opened:?}, cut after {took:?}: the SYN-ACK may have arrived"
+    );
     // The server answers at once, before the handshake is complete.
     let transfers: Vec<Transfer> =
         near.into_iter().map(|near| Transfer::between(accept(&listener), near, Duration::from_millis(100))).collect();
