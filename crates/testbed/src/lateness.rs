@@ -54,7 +54,7 @@ impl Lateness {
     /// the tests' margins.
     pub const EXCUSE: Duration = Duration::from_millis(5);
     /// The most runs of a measurement, whatever the delays.
-    pub const RUNS: usize = 3;
+    pub const RUNS: usize = 6;
 
     /// Begins to measure.
     pub fn watch() -> Self {
