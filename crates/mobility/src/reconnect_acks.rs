@@ -1,7 +1,7 @@
-//! **Reconnection ACKs.** The link is back, but the peer does not know: it waits for its next retransmission or zero-window probe, which it
-//! has backed off repeatedly during the outage. So the host, which knows, repeats its last ACK several times. A sender that is frozen by a
-//! zero window finds the window open and continues at once. A sender with ordinary fast retransmit takes three duplicates for a loss and
-//! retransmits at once.
+//! **Reconnection ACKs** (*TR-ACKs* in the Freeze-TCP paper). The link is back, but the peer does not know: it waits for its next
+//! retransmission or zero-window probe, which it has backed off repeatedly during the outage. So the host, which knows, repeats its last
+//! ACK several times. A sender that is frozen by a zero window finds the window open and continues at once. A sender with ordinary fast
+//! retransmit takes three duplicates for a loss and retransmits at once.
 //!
 //! After Caceres and Iftode; Freeze-TCP (section III) and the thesis send three copies, the HIP paper (section 2.3) asks for four, since
 //! three are two duplicates if the original was lost. Senders that have had a timeout may ignore them: those that avoid false fast

@@ -1,4 +1,4 @@
-//! A model of payload compression.
+//! A model of the compression of packets to a mobile host at M-TCP's supervisor host (Brown and Singh 1997, sections 4.2.1 and 6.3).
 
 use crate::{Packet, Payload};
 

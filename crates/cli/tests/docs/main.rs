@@ -93,6 +93,63 @@ fn the_architecture_page_uses_names_of_the_code() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// Each `Type::member` between backticks is a function, constant or variant of a type of that name.
+#[test]
+fn the_architecture_page_names_members_of_their_types() {
+    let page = read("docs/architecture.md");
+    let texts: Vec<String> = files_below("crates", "rs").iter().map(read).collect();
+    let defined: BTreeSet<(&str, &str)> = texts.iter().flat_map(|text| members_in(text)).collect();
+    let is_path = |owner: &str, member: &str| {
+        owner.starts_with(|c: char| c.is_ascii_uppercase()) && format!("{owner}{member}").chars().all(is_of_name)
+    };
+    let named = quoted(&page).filter_map(|text| text.split_once("::"));
+    let named: BTreeSet<(&str, &str)> = named.filter(|&(owner, member)| is_path(owner, member)).collect();
+    assert!(named.len() > 80, "the page was not read as intended");
+    let missing: Vec<_> = named.difference(&defined).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The functions, constants and variants of a file's types and traits. In a formatted file an item ends with a brace at the beginning of a
+/// line, and its members are indented by four spaces.
+fn members_in(text: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    let mut owner: Option<&str> = None;
+    for line in text.lines() {
+        if line.starts_with('}') {
+            owner = None;
+        } else if let Some(member) = line.strip_prefix("    ") {
+            found.extend(owner.zip(member_in(member)));
+        } else if line.ends_with('{') {
+            owner = owner_in(line);
+        }
+    }
+    found
+}
+
+/// The type or trait whose members follow a line.
+fn owner_in(line: &str) -> Option<&str> {
+    let Some(implemented) = line.strip_prefix("impl") else {
+        let mut words = line.split(|c: char| !is_of_name(c)).filter(|word| !word.is_empty());
+        let kind = words.find(|word| !matches!(*word, "pub" | "crate" | "super"))?;
+        return if matches!(kind, "enum" | "trait") { words.next() } else { None };
+    };
+    let of_type = implemented.rsplit(" for ").next()?;
+    let of_type = if of_type.starts_with('<') { of_type.split_once("> ")?.1 } else { of_type };
+    of_type.split(['<', ' ']).find(|part| !part.is_empty())?.rsplit("::").next()
+}
+
+/// The name of the member that a line begins, without its indentation.
+fn member_in(line: &str) -> Option<&str> {
+    const QUALIFIERS: [&str; 7] = ["pub", "crate", "super", "const", "async", "unsafe", "fn"];
+    let begins = line.starts_with(|c: char| c.is_ascii_alphabetic());
+    let mut words = line.split(|c: char| !is_of_name(c)).filter(|word| !word.is_empty());
+    words.find(|word| !QUALIFIERS.contains(word)).filter(|_| begins)
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
 #[test]
 fn links_lead_somewhere() {
     let mut pages = files_below("docs", "md");

@@ -1,4 +1,5 @@
-//! The record of a connection for another supervisor host.
+//! The record of a connection for another supervisor host: its addresses and ports, its epoch, and for each of its two halves the sequence
+//! numbers, the windows, the segment sizes, the timestamp state and SRTT, but no data.
 
 use core::net::{IpAddr, SocketAddr};
 

@@ -1,8 +1,8 @@
 //! **M-TCP** (Brown and Singh 1997) at a supervisor host: connections are [split](crate::split), but acknowledged end to end. The half
-//! towards the fixed host, *SH-TCP*, acknowledges one byte less than the mobile host (section 4.1). So it always has new data to
-//! acknowledge, and can shut the fixed host's window whenever the mobile host is cut off: the fixed host goes into persist mode, and keeps
-//! its timers and its congestion window. The half towards the mobile host does not take silence for congestion: when its retransmission
-//! timer expires, it freezes (section 4.2).
+//! towards the fixed host, *SH-TCP*, acknowledges one byte less than the mobile host (the paper's w'-1, section 4.1). So it always has new
+//! data to acknowledge, and can shut the fixed host's window whenever the mobile host is cut off: the fixed host goes into persist mode,
+//! and keeps its timers and its congestion window. The half towards the mobile host does not take silence for congestion: when its
+//! retransmission timer expires, it freezes (section 4.2).
 //!
 //! | the paper | here |
 //! | --- | --- |

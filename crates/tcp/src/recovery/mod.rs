@@ -1,4 +1,4 @@
-//! A sender's loss state: recovery, undo information, and the clocks of RACK.
+//! A sender's loss state: recovery, proportional rate reduction (PRR, RFC 6937), undo information, and the clocks of RACK.
 //!
 //! `connection::{ack, loss, rack, undo}` contain the rules that act on this state.
 
