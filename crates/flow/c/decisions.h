@@ -348,7 +348,7 @@ INLINE int begins_stall_now(struct half *half, const struct half *other, const s
 	return begins_stall;
 }
 
-// Whether an ACK that is not taken acknowledges more than is known, such as data that have taken another path, or that came in fragments.
+// Whether an ACK that is not taken acknowledges more than is known: it is of data that took another path, of fragments, or of an old segment.
 INLINE int is_beyond_known(const struct half *half, const struct packet *packet, int kind)
 {
 	return kind == OTHER && half->flags & HALF_ACKED && (packet->flags & (ACK | RST)) == ACK && before(half->acked, packet->ack);

@@ -58,7 +58,8 @@ impl Half {
 
     /// Whether the receiver acknowledges data of which none has passed: they take another path.
     pub fn passes_elsewhere(&self) -> bool {
-        self.bytes_acked > 0 && self.end().is_none()
+        // A FIN counts as a byte, and is not part of the runs.
+        self.bytes_acked > 1 && self.end().is_none()
     }
 
     /// Whether data has passed whose ACK the sender was not shown.
@@ -264,6 +265,15 @@ mod tests {
         note_run(&mut runs, 150, 250, 100);
         assert_eq!(runs.end(), Some(Seq::new(250)));
         assert_eq!(before_last(&runs, 250, 1), Some(200));
+    }
+
+    #[test]
+    fn a_fin_without_data_is_no_sign_of_another_path() {
+        let mut half = runs(&[]);
+        half.bytes_acked = 1;
+        assert!(!half.passes_elsewhere());
+        half.bytes_acked = 2;
+        assert!(half.passes_elsewhere());
     }
 
     #[test]

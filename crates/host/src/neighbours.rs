@@ -150,7 +150,9 @@ impl Neighbours {
         }))
     }
 
-    /// How long ago a neighbour last answered address resolution, in steps of 10 ms; `None` if the kernel has no entry for it.
+    /// How long ago the kernel last knew a neighbour to be reachable, in steps of 10 ms: by an answer to address resolution, or by
+    /// another confirmation, such as progress of this host's own TCP through it. A permanent entry ages like that of a neighbour that
+    /// does not answer. `None` if the kernel has no entry for it.
     ///
     /// # Errors
     /// The query fails.

@@ -20,7 +20,7 @@ pub enum EngineError {
     },
     /// Its frame format is unknown.
     #[error(
-        "interface {interface} has the unsupported type {kind} (ARPHRD_*); supported are Ethernet, PPP, raw IP, and IP tunnels"
+        "interface {interface} has the unsupported type {kind} (ARPHRD_*); supported are Ethernet, PPP, raw IP, and IP tunnels (GRE: with a remote address)"
     )]
     Kind {
         /// The interface.

@@ -5,15 +5,21 @@ use std::process::Command;
 /// Runs `ip` with these arguments in the calling thread's network namespace.
 #[track_caller]
 pub(crate) fn ip(words: &str) {
-    assert!(can_ip(words), "ip {words}");
+    if let Err(error) = can_ip(words) {
+        panic!("ip {words}: {error}");
+    }
 }
 
-/// The same; returns whether it succeeded.
+/// The same; what `ip` says if it fails.
 #[track_caller]
-pub(crate) fn can_ip(words: &str) -> bool {
+pub(crate) fn can_ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split(' ')).output().expect("ip (iproute2) is there");
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
-    output.status.success()
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// Whether a failure means that the kernel has no such kind of interface.
+pub(crate) fn lacks_kind(error: &str) -> bool {
+    ["Operation not supported", "Unknown device type"].iter().any(|lack| error.contains(lack))
 }
 
 /// The output of `ip` with these arguments.

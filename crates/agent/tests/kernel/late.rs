@@ -68,8 +68,11 @@ fn is_waited_for(near: &Namespace, late: Duration) {
     sleep(late - OBSERVED_FOR);
     assert!(!forwards(&lan), "the port does not wait");
     assert_eq!(streams.each_ref().map(Stream::received), before, "something passes a port that does not forward");
-    let mut closed_at = plugged_at;
-    let took = all_resume(&streams, || closed_at = last_closed(&lan));
+    let mut seen = (plugged_at, plugged_at);
+    let took = all_resume(&streams, || seen = last_closed(&lan));
+    let (closed_at, open_at) = seen;
+    // It is measured from when the port was seen to forward on.
+    let took: Vec<Duration> = took.into_iter().map(|took| took + (open_at - closed_at)).collect();
     let key_took = key_arrives.join().unwrap().saturating_duration_since(closed_at);
     let waited = closed_at - plugged_at;
     eprintln!("the port forwards {waited:?} after the carrier: data after {took:?}, a key after {key_took:?}");
@@ -78,14 +81,14 @@ fn is_waited_for(near: &Namespace, late: Duration) {
     streams.iter().for_each(Stream::end);
 }
 
-/// Waits until the bridge's port to this host forwards. Returns the last time at which it was seen not to.
-fn last_closed(lan: &Lan) -> Instant {
+/// Waits until the bridge's port to this host forwards. Returns the last time at which it was seen not to, and the one at which it was.
+fn last_closed(lan: &Lan) -> (Instant, Instant) {
     let began = Instant::now();
     let mut closed_at = began;
     loop {
         let now = Instant::now();
         if forwards(lan) {
-            return closed_at;
+            return (closed_at, Instant::now());
         }
         closed_at = now;
         assert!(began.elapsed() < Duration::from_secs(30), "the port never forwards");

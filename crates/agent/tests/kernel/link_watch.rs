@@ -10,7 +10,7 @@ use holdover_host::clock;
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;
-use crate::iproute::{can_ip, ip};
+use crate::iproute::{can_ip, ip, lacks_kind};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_uplink_that_goes_and_comes_is_told_as_such", an_uplink_that_goes_and_comes),
@@ -168,7 +168,8 @@ fn goes_with_the_interface_below(namespace: &Namespace, kind: &str) {
     let plug = |state: &str| far.enter(|| ip(&format!("link set far0 {state}"))).unwrap();
     plug("up");
     ip("link set base0 up");
-    if !can_ip(&format!("link add link base0 name up0 type {kind}")) {
+    if let Err(error) = can_ip(&format!("link add link base0 name up0 type {kind}")) {
+        assert!(lacks_kind(&error), "{error}");
         eprintln!("skipped: this kernel has no {kind}");
         return;
     }

@@ -353,7 +353,7 @@ impl<T> Diverter<T> {
     }
 
     /// Adds a packet stored by an earlier process, after those of its host restored before. Limits do not apply. The
-    /// host is absent until it is heard.
+    /// host is absent until it is heard, or until the owner reports the opposite of [`Source::Buffer`].
     pub fn restore(&mut self, now: Instant, address: IpAddr, came_at: Instant, len: u32, item: T) {
         self.enqueue(came_at.min(now), address, len, item);
         self.handle_report(now, address, Source::Buffer, Presence::Away);

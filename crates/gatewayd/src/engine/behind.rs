@@ -18,9 +18,15 @@ use super::Engine;
 pub(super) struct Behind {
     /// By mobile host, as far as looked up since the last review; `None` for one that is on the link.
     routers: BTreeMap<IpAddr, Option<IpAddr>>,
+    /// By router: whether it answers, as far as asked of the kernel since the last check of all hosts began.
+    answers: BTreeMap<IpAddr, bool>,
     review_at: Instant,
-    /// The interval between checks of all hosts.
+    /// The intended interval between checks of all hosts.
     looks_every: Duration,
+    /// When the last check of all hosts began.
+    looked_at: Instant,
+    /// The time between that and the check before it: long if the process has not run meanwhile.
+    since_last: Duration,
 }
 
 /// Routes are looked up again after this time.
@@ -28,10 +34,24 @@ const REVIEW_EVERY: Duration = Duration::from_secs(10);
 
 impl Behind {
     pub(super) fn new(now: Instant) -> Self {
-        Self { routers: BTreeMap::new(), review_at: now, looks_every: Duration::ZERO }
+        Self {
+            routers: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            review_at: now,
+            looks_every: Duration::ZERO,
+            looked_at: now,
+            since_last: Duration::ZERO,
+        }
     }
 
-    /// All hosts are checked now, and again after this time.
+    /// A check of all hosts begins.
+    pub(super) fn begin_look(&mut self, now: Instant) {
+        self.since_last = now.saturating_since(self.looked_at);
+        self.looked_at = now;
+        self.answers.clear();
+    }
+
+    /// All hosts were checked now, and are again after this time.
     pub(super) fn note_look(&mut self, now: Instant, every: Duration) {
         self.looks_every = every;
         if now >= self.review_at {
@@ -50,7 +70,8 @@ impl Engine {
         if let Some(&known) = self.behind.routers.get(&mobile) {
             return known;
         }
-        let found = self.way(mobile).map(|way| way.hop).filter(|hop| *hop != mobile);
+        // A query that failed is repeated.
+        let found = self.find_way(mobile).ok()?.map(|way| way.hop).filter(|hop| *hop != mobile);
         self.behind.routers.insert(mobile, found);
         found
     }
@@ -58,21 +79,33 @@ impl Engine {
     /// Whether a host is behind a router that answers.
     pub(super) fn is_router_there(&mut self, mobile: IpAddr) -> bool {
         let Some(router) = self.router_before(mobile) else { return false };
+        if let Some(&is_there) = self.behind.answers.get(&router) {
+            return is_there;
+        }
         let presence = &self.config.presence;
-        let within = presence.probe_every.0 * u64::from(presence.probes) + self.behind.looks_every * 2;
+        let looks_every = self.behind.looks_every.max(self.behind.since_last);
+        let within = presence.probe_every.0 * u64::from(presence.probes) + looks_every * 2;
         let answered = self.neighbours.confirmed_ago(self.interface.index, router);
         let answered = answered.inspect_err(|error| tracing::debug!(%error, %router, "cannot read a neighbour entry"));
-        answered.ok().flatten().is_some_and(|ago| ago <= within)
+        let is_there = answered.ok().flatten().is_some_and(|ago| ago <= within);
+        self.behind.answers.insert(router, is_there);
+        is_there
     }
 
     /// A host that is away by its silence, or by the carrier, is back with the router in front of it: it may have nothing to
-    /// send. Looks no route up.
+    /// send. So is one that was away when an earlier process ended, whose Ethernet address is known: with other gateways, it
+    /// may have moved to one of them meanwhile. Looks no route up.
     pub(super) fn follow_router(&mut self, now: Instant, mobile: IpAddr, status: &MobileStatus) {
-        let by_router = [Source::Carrier, Source::Silence];
+        let is_alone = self.cluster.is_none() && self.handoff.is_none();
+        let has_mac = self.path.seen(mobile).is_some_and(|seen| seen.mac.is_some());
+        let by_router = |source: &Source| match source {
+            Source::Buffer => is_alone && has_mac,
+            source => [Source::Carrier, Source::Silence].contains(source),
+        };
+        let withdrawn: Vec<Source> = status.objections.iter().copied().filter(by_router).collect();
         let is_known = matches!(self.behind.routers.get(&mobile), Some(Some(_)));
-        if is_known && status.objections.iter().any(|source| by_router.contains(source)) && self.is_router_there(mobile)
-        {
-            for source in by_router {
+        if is_known && !withdrawn.is_empty() && self.is_router_there(mobile) {
+            for source in withdrawn {
                 self.diverter.handle_report(now, mobile, source, Presence::Present);
             }
         }

@@ -107,8 +107,8 @@ impl Engine {
         }
     }
 
-    /// An earlier process was killed, and its programs have continued: its absent hosts stay absent until heard, and
-    /// ACKs that it may not have shown for the others are released.
+    /// An earlier process was killed, and its programs have continued: its absent hosts stay absent until heard, or
+    /// until the router in front of them is; and ACKs that it may not have shown for the others are released.
     fn take_over(&mut self, now: Instant) {
         let all = self.path.all();
         // In a cluster another gateway may own them by now: they have to be heard again.

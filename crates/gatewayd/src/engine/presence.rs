@@ -1,5 +1,6 @@
 //! Presence: evidence that a mobile host is present or absent, and probes by address resolution or ICMP echo.
 
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 
@@ -18,6 +19,10 @@ use crate::path::Seen;
 
 /// All nodes of a link (RFC 4291 section 2.7.1), which the kernel sends to from the link-local address.
 const ALL_NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+
+/// The router in front of a host is resolved by broadcast once the host has not answered this many unicasts, at the latest with
+/// the last probe before the host is silent.
+const MOST_UNICASTS: u32 = 2;
 
 impl Engine {
     /// Readable: answers to echo requests.
@@ -81,6 +86,7 @@ impl Engine {
 
     /// Checks all hosts for silence, due probes, and expiry.
     pub(super) fn look(&mut self, now: Instant) -> Result<(), EngineError> {
+        self.behind.begin_look(now);
         let all = self.path.all();
         let diverter = &self.diverter;
         self.unconfirmed.retain(|&mobile, _| diverter.status(mobile).is_some_and(|status| status.waiting > 0));
@@ -241,20 +247,30 @@ impl Engine {
         self.resolve(mobile, seen.mac);
     }
 
-    /// Resolves a host's Ethernet address, by unicast to the one `known`, else by broadcast. In IPv6 also from the router's link-local address:
+    /// Resolves a host's Ethernet address, or that of the router in front of it, by unicast to the one `known`, else by broadcast. In IPv6
+    /// also from this router's link-local address:
     /// the host's default route leads to that (RFC 4861 section 6.3.4), and a host that has given up resolving it asks once a second only, unless
     /// it learns it from a solicitation (section 7.2.3).
     pub(super) fn resolve(&mut self, mobile: IpAddr, known: Option<Mac>) {
         let Some(NextHop { hop, local }) = self.way(mobile) else { return };
+        // What a host behind a router sends comes from that router, unless it has been replaced, or another one forwards what the
+        // host sends: unicasts to that one remain unanswered.
+        let is_in_doubt = self.prober.unanswered(mobile) + 1 >= self.config.presence.probes.min(MOST_UNICASTS + 1);
+        let known = known.filter(|_| hop == mobile || !is_in_doubt);
         let link_local = if local.is_ipv6() { self.way(ALL_NODES).map(|way| way.local) } else { None };
         for local in [Some(local), link_local.filter(|address| *address != local)].into_iter().flatten() {
-            self.sender.probe(&self.interface, local, hop, known.filter(|_| hop == mobile));
+            self.sender.probe(&self.interface, local, hop, known);
         }
     }
 
     pub(super) fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {
+        self.find_way(mobile).ok().flatten()
+    }
+
+    /// The same, or why the query has failed.
+    pub(super) fn find_way(&mut self, mobile: IpAddr) -> io::Result<Option<NextHop>> {
         let found = self.neighbours.own_way(self.interface.index, mobile);
-        found.inspect_err(|error| tracing::debug!(%error, %mobile, "no route")).ok().flatten()
+        found.inspect_err(|error| tracing::debug!(%error, %mobile, "no route"))
     }
 
     /// Keeps the kernel's neighbour entry, so that it passes packets to the interface instead of resolving the address.

@@ -92,7 +92,8 @@ impl Engine {
         Attachments::clearance(mobile, ownership, self.handoff.as_ref(), addressed_at)
     }
 
-    /// Whether a mobile host was heard recently. If not, it is probed, and [`Engine::look`] finds out whether it is silent.
+    /// Whether a mobile host, or the router in front of it, was heard recently. If not, it is probed, and [`Engine::look`] finds
+    /// out whether it is silent.
     fn is_confirmed(&mut self, now: Instant, mobile: IpAddr) -> bool {
         if self.handoff.is_none() || !self.is_asked(mobile) {
             return true;
@@ -104,6 +105,11 @@ impl Engine {
             return true;
         }
         if Attachments::is_confirmed(now, seen.heard_at) {
+            self.unconfirmed.remove(&mobile);
+            return true;
+        }
+        // A host behind a router need not answer: its router does.
+        if self.is_router_there(mobile) {
             self.unconfirmed.remove(&mobile);
             return true;
         }

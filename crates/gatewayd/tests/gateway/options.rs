@@ -30,7 +30,7 @@ const QUIET: &str = "
 /// TCP-AO (RFC 5925 section 2.2): kind, length, two key identifiers, and a code of 12 bytes.
 const AO: [u8; 16] = [29, 16, 1, 1, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac];
 
-/// Of kinds that nobody has registered; and with lengths of 0, and beyond the header.
+/// Of a kind for experiments (RFC 6994), and of one that nobody has registered; and with lengths of 0, and beyond the header.
 const UNKNOWN: [&[u8]; 4] = [&[253, 4, 0x12, 0x34], &[77, 6, 1, 2, 3, 4, 1, 1], &[77, 0, 0, 0], &[77, 200, 1, 1]];
 
 /// A window scale of 0, which makes lowered ACKs possible.

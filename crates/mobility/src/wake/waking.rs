@@ -348,7 +348,9 @@ impl WakeControl {
         for direction in BOTH {
             let (at, half) = (At { connection, direction }, state.half(direction));
             // An ACK that came before the return was known, of data that were not in flight here: no later event shows it.
-            if self.is_between && !half.was_waiting() {
+            let progress_at = flow.half(direction).progress_at(direction);
+            let came_before = progress_at.is_none_or(|last| up_at.is_none_or(|up_at| last <= up_at));
+            if self.is_between && !is_reset && came_before && !half.was_waiting() {
                 let shown = half.flush(now, at, flow.half(direction), path);
                 self.ready.extend(shown.map(|injected| (connection, injected)));
             }
