@@ -6,7 +6,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod address_gone;
-mod advertised;
 mod agents;
 mod bus;
 mod containers;
@@ -41,7 +40,6 @@ fn main() -> ExitCode {
     let harness = Harness::start(TESTS_AT_A_TIME).needs(user_timeouts::can_load);
     let groups = [
         ("address_gone", address_gone::TESTS),
-        ("advertised", advertised::TESTS),
         ("agents", agents::TESTS),
         ("containers", containers::TESTS),
         ("dry_run", dry_run::TESTS),
