@@ -59,8 +59,10 @@ fn open(world: &World, to: SocketAddr) -> TcpStream {
         }
         socket.connect(&to.into())?;
         let mut stream = TcpStream::from(socket);
-        // The first write goes into the SYN.
+        // The first write goes into the SYN. Of a blocking socket it returns when the connection is established.
+        stream.set_nonblocking(true)?;
         stream.write_all(REQUEST)?;
+        stream.set_nonblocking(false)?;
         Ok(stream)
     };
     world.mobile(0).enter(open).unwrap().unwrap()
