@@ -23,7 +23,7 @@ const SENDERS: [Sender; 4] = [
         paper: "freeze-tcp",
         texts: &[(
             r#"{ profile = "solaris-2.6", mss = "1000 bytes" }"#,
-            r#"{ profile = "reno-bsd", mss = "1000 bytes", send = { buffer = "8 KiB" }, recovery = { zero_window = "freeze" }, rto = { initial = "500 ms", min = "200 ms", max = "60 s", tick = "10 ms" }, persist = { min = "200 ms", max = "60 s", payload = "one-byte" } }"#,
+            r#"{ profile = "reno-bsd", mss = "1000 bytes", send = { buffer = "8 KiB" }, recovery = { zero_window = "freeze" }, rto = { initial = "500 ms", min = "200 ms", max = "60 s", tick = "10 ms" }, persist = { min = "200 ms", max = "60 s", payload = "one-byte" }, limits = { syn_retries = 8 } }"#,
         )],
         scenarios: 11,
         open: &[

@@ -116,7 +116,7 @@ pub(super) const fn freebsd_2_2() -> Config {
 /// freeze at a closed window (section II). Stevens, "TCP/IP Illustrated, Volume 1", section E.4, has the tunables of Solaris 2.2: a timeout of
 /// 500 ms at first (`tcp_rexmit_interval_initial`) and between 200 ms and 60 s (`_min`, `_max`), and send buffers of 8 KiB
 /// (`tcp_xmit_hiwat`); Sun's manual of Solaris 8 has 3 s, 400 ms and 60 s. The clock has 100 ticks a second, and window probes use the
-/// same timeouts. SACK came with Solaris 7, and SYNs carry no timestamps (`tcp_tstamp_always` is 0). As a receiver, in congestion control and in giving up
+/// same timeouts. SACK came with Solaris 7, and SYNs carry no timestamps (`tcp_tstamp_always` is 0). As a receiver, in congestion control and in giving up what is established
 /// (Solaris: after 8 minutes) it is 4.3BSD Reno here: the paper measures none of these. Open: the closed window, the least timeout and
 /// the send buffer (experiments/freeze-tcp/paper.toml).
 pub(super) const fn solaris_2_6() -> Config {
@@ -126,6 +126,8 @@ pub(super) const fn solaris_2_6() -> Config {
         recovery: RecoveryConfig { zero_window: ZeroWindow::Freeze, ..base.recovery },
         rto: RtoConfig { initial: ms(500), min: ms(200), max: ms(60_000), tick: ms(10), ..base.rto },
         persist: PersistConfig { min: ms(200), max: ms(60_000), ..base.persist },
+        // An attempt to connect ends after 3 minutes (`tcp_ip_abort_cinterval`): 0.5 to 32 s and twice 60 s are the waits before it.
+        limits: LimitConfig { syn_retries: 8, ..base.limits },
         ..base
     }
 }
