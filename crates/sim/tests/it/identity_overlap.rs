@@ -62,7 +62,7 @@ fn limited() -> [FlowConfig; 2] {
         .map(|(name, from, to)| with_stack(flow(name, from, to, bulk_for(secs(9))), config.clone()))
 }
 
-/// What the mechanisms of the mobile host and of the server hear.
+/// What the mechanisms of the mobile host and of the server hear of the move: without the beginning of the association.
 fn heard(config: &WorldConfig) -> [Vec<(u64, LinkEvent)>; 2] {
     let mut world = World::new(config.clone()).unwrap();
     let notes = [Notes::default(), Notes::default()];
@@ -70,7 +70,7 @@ fn heard(config: &WorldConfig) -> [Vec<(u64, LinkEvent)>; 2] {
         assert!(world.edit_chain(node, |chain| *chain = notes.chain()));
     }
     world.run(&mut NoObserver);
-    notes.map(|notes| notes.heard())
+    notes.map(|notes| notes.heard().into_iter().filter(|(at, _)| *at > 1_000).collect())
 }
 
 fn run(config: WorldConfig) -> FlowReport {
