@@ -389,6 +389,11 @@ impl Identity {
         locators
     }
 
+    /// The addresses of all links that are up.
+    pub(crate) fn usable(&self) -> &[IpAddr] {
+        &self.usable
+    }
+
     /// Links that the host does not use have come or gone: former locators whose links are gone go as well. Returns the changes of paths.
     pub(crate) fn set_usable(&mut self, now: Instant, usable: Vec<IpAddr>) -> Vec<(NodeId, PathChange)> {
         self.usable = usable;

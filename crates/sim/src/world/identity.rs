@@ -158,7 +158,9 @@ impl World {
     /// A link of a host with an identity has come or gone that the host does not use.
     pub(super) fn review_other_links<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let (now, usable) = (self.now, self.locators_up(host));
-        let Some(identity) = &mut self.hosts[host].identity else { return };
+        let Some(identity) = self.hosts[host].identity.as_mut().filter(|identity| identity.usable() != usable) else {
+            return;
+        };
         let changes = identity.set_usable(now, usable);
         for (peer, change) in changes {
             self.tell_path(host, peer, change, observer);
