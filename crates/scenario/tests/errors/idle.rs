@@ -185,6 +185,10 @@ fn of_routers() -> Vec<Case> {
         cases.push(case(mechanism, deaf(&on(mechanism)), "hears of none", acts.clone()));
         cases.push(case(mechanism, far(&on(mechanism)), "hears of none", acts));
     }
+    // Mode "thesis" by itself sees the windows of zero of hosts with `freeze`.
+    let thesis = "gateway = { mode = \"thesis\" }";
+    let frozen = changed(&warned("freeze = {}"), "", &router(&format!("hears_links = false, {thesis}")), OUTAGES);
+    cases.push(case("gateway", deaf(thesis), "hears of none", frozen));
     for mechanism in ["split", "m_tcp", "snoop"] {
         cases.push(case(mechanism, aside(&on(mechanism)), "no flow of a host", middle(&on(mechanism))));
     }
