@@ -36,10 +36,8 @@ pub(crate) struct Identity {
     versions: Vec<bool>,
     /// The locators that the state machine has; none without a link.
     locators: Vec<IpAddr>,
-    /// The preferred ones of these: those of the link that the host uses, as far as it has noticed; or the last ones that it had.
-    last_preferred: Vec<IpAddr>,
-    /// The addresses of all links that are up.
-    usable: Vec<IpAddr>,
+    /// The last ones that it had.
+    last_locators: Vec<IpAddr>,
     /// The addresses of the last attachment, which the host may not have noticed yet, and when the host came there.
     place: (Vec<IpAddr>, Instant),
     /// When the host notices its new addresses, and whether it has another link than before.
@@ -75,13 +73,8 @@ pub(crate) enum Outgoing {
 pub(crate) enum Attachment {
     /// All peers know the address: data can be exchanged at once. Whether it is that of another link than before.
     Known(bool),
-    /// Not all peers are to be notified, or not all mechanisms: nothing was lost between this host and a peer.
-    Readdressing {
-        /// Whether there are peers that do not know the address, and verify it.
-        is_announced: bool,
-        /// The changes of paths to those that know it.
-        changes: Vec<(NodeId, PathChange)>,
-    },
+    /// Peers are notified. Those in the list know the address already.
+    Readdressing(Vec<(NodeId, PathChange)>),
 }
 
 /// An effect of the state machine's events on mechanisms, observers and waiting packets.
@@ -144,8 +137,7 @@ impl Identity {
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
             versions,
-            last_preferred: locators.clone(),
-            usable: locators.clone(),
+            last_locators: locators.clone(),
             place: (locators.clone(), Instant::ZERO),
             locators,
             noticed: None,
@@ -163,8 +155,7 @@ impl Identity {
             nodes: self.nodes.clone(),
             versions: self.versions.clone(),
             locators: self.locators.clone(),
-            last_preferred: self.last_preferred.clone(),
-            usable: self.usable.clone(),
+            last_locators: self.last_locators.clone(),
             place: self.place.clone(),
             noticed: self.noticed,
             deadline: self.deadline,
@@ -240,8 +231,6 @@ impl Identity {
         let len = frame.payload_len();
         match self.host.assign(now, peer.hit, len) {
             Ok(assigned) => {
-                peer.contact.note_outgoing(now, &frame.packet);
-                peer.contact.note_sent(now, assigned.src, assigned.dst);
                 frame.encapsulate(&assigned, len);
                 if assigned.number.is_multiple_of(UPDATE_DEADLINE_EVERY) {
                     self.update_deadline();
@@ -278,14 +267,8 @@ impl Identity {
         let (spi, number, outer_len) = (encrypted.spi(), encrypted.number(), frame.packet.wire_len());
         let len = frame.inner_len();
         match self.host.accept(now, spi, number, len, outer_len) {
-            Ok(accepted) => {
-                let arrived_at = frame.packet.dst;
+            Ok(_) => {
                 frame.decapsulate(len);
-                let node = self.nodes.get(&accepted.peer);
-                if let Some(peer) = node.and_then(|node| self.peers.get_mut(node)) {
-                    peer.contact.note_arrived(now, arrived_at);
-                    peer.contact.note_incoming(now, &frame.packet);
-                }
                 if u64::from(number).is_multiple_of(UPDATE_DEADLINE_EVERY) {
                     self.update_deadline();
                 }
@@ -330,21 +313,14 @@ impl Identity {
         had_any
     }
 
-    /// The host uses a link with these addresses; `moved` if it is another link than before. Addresses other than its last ones it notices
-    /// after the configured delay: `None` until then. `usable` are those of all its links that are up.
-    pub(crate) fn attach(
-        &mut self,
-        now: Instant,
-        locators: Vec<IpAddr>,
-        usable: Vec<IpAddr>,
-        moved: bool,
-    ) -> Option<Attachment> {
+    /// The host has a link with these addresses; `moved` if it is another link than before. Addresses other than its last ones it notices
+    /// after the configured delay: `None` until then.
+    pub(crate) fn attach(&mut self, now: Instant, locators: Vec<IpAddr>, moved: bool) -> Option<Attachment> {
         self.noticed = None;
-        self.usable = usable;
         if self.place.0 != locators {
             self.place = (locators, now);
         }
-        let delay = self.config.delay.filter(|_| self.place.0 != self.last_preferred);
+        let delay = self.config.delay.filter(|_| self.place.0 != self.last_locators);
         match delay.map(|delay| delay.draw(&mut self.rng)).filter(|delay| !delay.is_zero()) {
             Some(delay) => {
                 self.noticed = Some((now + delay, moved));
@@ -356,67 +332,32 @@ impl Identity {
 
     /// The host notices the addresses of its attachment.
     fn notice(&mut self, now: Instant, moved: bool) -> Attachment {
-        self.last_preferred.clone_from(&self.place.0);
-        let locators = self.with_former(self.place.0.clone());
-        let (mut changes, mut announced, mut is_any_kept) = (Vec::new(), Vec::new(), false);
+        let locators = self.place.0.clone();
+        let (mut changes, mut announced) = (Vec::new(), Vec::new());
         for (&node, peer) in &mut self.peers {
             if matches!(self.host.state(peer.hit), State::R2Sent | State::Established) {
                 let it = peer.contact.note_move(now, &self.host.locators_towards(peer.hit, &locators), false);
-                is_any_kept |= it.is_known && it.change.is_none();
                 changes.extend(it.change.map(|change| (node, change)));
                 announced.extend(it.announce.then_some(peer.hit));
             }
         }
         self.set_locators(now, locators);
-        if announced.is_empty() && !is_any_kept {
+        if announced.is_empty() {
             return Attachment::Known(moved);
         }
-        let is_announced = !announced.is_empty();
         for hit in announced {
             // The association is usable, and the host has an address.
             let _ = self.host.ensure_announced(now, hit);
         }
         self.update_deadline();
-        Attachment::Readdressing { is_announced, changes }
-    }
-
-    /// These locators, and behind them the former ones of the same IP versions whose links are still up.
-    fn with_former(&self, mut locators: Vec<IpAddr>) -> Vec<IpAddr> {
-        let has_version = |address: &IpAddr| locators.iter().any(|it| it.is_ipv4() == address.is_ipv4());
-        let stays = |it: &IpAddr| self.usable.contains(it) && !locators.contains(it) && has_version(it);
-        let former: Vec<IpAddr> = self.locators.iter().copied().filter(stays).collect();
-        locators.extend(former);
-        locators
-    }
-
-    /// The addresses of all links that are up.
-    pub(crate) fn usable(&self) -> &[IpAddr] {
-        &self.usable
-    }
-
-    /// Links that the host does not use have come or gone: former locators whose links are gone go as well. Returns the changes of paths.
-    pub(crate) fn set_usable(&mut self, now: Instant, usable: Vec<IpAddr>) -> Vec<(NodeId, PathChange)> {
-        self.usable = usable;
-        let stays = |it: &IpAddr| self.last_preferred.contains(it) || self.usable.contains(it);
-        let locators: Vec<IpAddr> = self.locators.iter().copied().filter(stays).collect();
-        let mut changes = Vec::new();
-        if locators.len() == self.locators.len() {
-            return changes;
-        }
-        for (&node, peer) in &mut self.peers {
-            if matches!(self.host.state(peer.hit), State::R2Sent | State::Established) {
-                let it = peer.contact.note_move(now, &self.host.locators_towards(peer.hit, &locators), false);
-                changes.extend(it.change.map(|change| (node, change)));
-            }
-        }
-        self.set_locators(now, locators);
-        changes
+        Attachment::Readdressing(changes)
     }
 
     fn set_locators(&mut self, now: Instant, locators: Vec<IpAddr>) {
         let is_other = self.locators.first() != locators.first();
         self.host.set_locators(now, &locators);
         if !locators.is_empty() {
+            self.last_locators.clone_from(&locators);
             // At a new address, it opens associations with all peers: they could not find this host here.
             for peer in self.peers.values_mut().filter(|peer| is_other || peer.contact.waiting() > 0) {
                 // With an association or exchange there is nothing to do.
@@ -480,7 +421,6 @@ impl Identity {
         | Event::Closed { peer: hit }
         | Event::Readdressed { peer: hit, .. }
         | Event::PeerMoved { peer: hit, .. }
-        | Event::PeerLeft { peer: hit }
         | Event::PeerReaddressed { peer: hit, .. }
         | Event::GaveUp { peer: hit }) = event
         else {
@@ -512,22 +452,16 @@ impl Identity {
                 vec![Effect::AssociationClosed(node)]
             }
             Event::Readdressed { address, .. } => {
-                let it = peer.contact.note_readdressed(now, *address)?;
-                [Effect::Readdressed(node)].into_iter().chain(it.change.map(path)).collect()
+                peer.contact.note_readdressed(now, *address)?;
+                vec![Effect::Readdressed(node), path(PathChange::Moved)]
             }
-            Event::PeerMoved { address, is_announced, .. } => {
+            Event::PeerMoved { address, .. } => {
                 peer.moving_to = Some(*address);
-                let is_there = |address| *is_announced && self.host.has_locator(*hit, address);
-                peer.contact.note_peer_move(now, is_there).change.map(path).into_iter().collect()
-            }
-            Event::PeerLeft { .. } => {
-                let is_there = |address| self.host.has_locator(*hit, address);
-                peer.contact.note_peer_left(now, is_there).change.map(path).into_iter().collect()
+                peer.contact.note_peer_move().map(path).into_iter().collect()
             }
             Event::PeerReaddressed { address, .. } => {
                 let is_end = peer.moving_to.take_if(|it| it == address).is_some();
-                let effects = is_end.then_some(Effect::PeerReaddressed(node, *address));
-                effects.into_iter().chain(peer.contact.note_peer_readdressed(now).map(path)).collect()
+                if is_end { vec![Effect::PeerReaddressed(node, *address)] } else { Vec::new() }
             }
             Event::GaveUp { .. } => {
                 peer.contact.note_gave_up(now);

@@ -431,12 +431,7 @@ impl Network {
 
     /// The first link of a host that is up.
     pub(crate) fn first_link_up(&self, node: NodeId) -> Option<LinkId> {
-        self.links_up(node).next()
-    }
-
-    /// The links of a host that are up, in the order of their description.
-    pub(crate) fn links_up(&self, node: NodeId) -> impl Iterator<Item = LinkId> + '_ {
-        self.routes.links_up(node, &self.link_up).map(|link| LinkId(link as u32))
+        self.routes.first_up(node, &self.link_up).map(|link| LinkId(link as u32))
     }
 
     /// The directed links from one node to another that does not move; `None` if there is no path.

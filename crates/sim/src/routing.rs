@@ -132,13 +132,10 @@ impl Routes {
         }
     }
 
-    /// The links of a host that are up, in the order of their description.
-    pub(crate) fn links_up<'a>(&'a self, node: NodeId, up: &'a [bool]) -> impl Iterator<Item = usize> + 'a {
-        let access: &[Access] = match &self.place[node.index()] {
-            Where::Host(access) => access,
-            Where::Router(_) => &[],
-        };
-        access.iter().map(|access| access.away as usize / 2).filter(move |&link| up[link])
+    /// The first link of a host that is up.
+    pub(crate) fn first_up(&self, node: NodeId, up: &[bool]) -> Option<usize> {
+        let Where::Host(access) = &self.place[node.index()] else { return None };
+        access.iter().map(|access| access.away as usize / 2).find(|&link| up[link])
     }
 
     /// The directed link from `node` towards `destination`, given which links are up.

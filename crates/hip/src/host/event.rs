@@ -87,14 +87,6 @@ pub enum Event {
         peer: Hit,
         /// The address.
         address: IpAddr,
-        /// Whether the peer has announced it. Otherwise a translator of addresses has changed, and packets to the former address or port
-        /// do not arrive.
-        is_announced: bool,
-    },
-    /// The peer has left addresses that it had, and has not moved: data goes to another one already ([`super::Contact::note_peer_left`]).
-    PeerLeft {
-        /// The peer.
-        peer: Hit,
     },
     /// The peer is reachable at an address that it announced.
     PeerReaddressed {

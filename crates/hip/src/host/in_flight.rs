@@ -16,9 +16,6 @@ use crate::codec::Builder;
 use crate::crypto::DhKeyPair;
 use crate::esp::Outbound;
 
-/// The most IDs of a request that is sent once more with each announcement of the peer: answers to older ones do not count.
-const MAX_IDS: usize = 8;
-
 /// The UPDATEs of an association.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Updates {
@@ -91,23 +88,6 @@ impl Outgoing {
         self.ids.last().copied()
     }
 
-    /// The same request with a new ID, and with all attempts.
-    pub(super) fn begin_again(mut self, local: &Local, now: Instant, id: u32) -> Self {
-        self.add_id(id);
-        Self { ids: self.ids, ..Self::new(local, now, id) }
-    }
-
-    /// It is in a packet of another request as well, which has this ID.
-    pub(super) fn go_along(&mut self, id: u32) {
-        self.add_id(id);
-        self.share();
-    }
-
-    fn add_id(&mut self, id: u32) {
-        self.ids.drain(..self.ids.len().saturating_sub(MAX_IDS - 1));
-        self.ids.push(id);
-    }
-
     pub(super) fn newest_id(&self) -> u32 {
         self.ids.last().copied().unwrap_or_default()
     }
@@ -147,12 +127,6 @@ impl Updates {
         let offer = self.offer.as_ref().map(|it| it.at);
         let others = announcement.into_iter().chain(rekey).chain(offer).chain(self.renew_at);
         self.checks.iter().map(|it| it.outgoing.at).chain(others).min()
-    }
-
-    /// The pending check of an address, which ends.
-    pub(super) fn take_check(&mut self, address: IpAddr) -> Option<Check> {
-        let index = self.checks.iter().position(|check| check.address == address)?;
-        Some(self.checks.remove(index))
     }
 
     /// This host has no locators: those that the peer has not acknowledged are announced again with the next ones.

@@ -20,7 +20,6 @@ mod initiator;
 mod invitation;
 mod local;
 mod paths;
-mod progress;
 mod rate;
 mod readdress;
 mod registration;
@@ -33,7 +32,7 @@ mod update_ids;
 mod via;
 
 pub use config::{HostConfig, RekeyLimits, SpiPart};
-pub use contact::{Contact, Move, PathChange, PeerMove, Readdressed};
+pub use contact::{Contact, Move, PathChange};
 pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 pub use invitation::SECRET_LEN;
@@ -296,11 +295,6 @@ impl Host {
         let is_shared = |own: &IpAddr| addresses().any(|it| it.address.is_ipv4() == own.is_ipv4());
         let has_none = addresses().next().is_none();
         locators.iter().copied().filter(|own| has_none || is_shared(own)).collect()
-    }
-
-    /// Whether an address is one of a peer's present locators, and not that of a server of the peer.
-    pub fn has_locator(&self, peer: Hit, address: IpAddr) -> bool {
-        self.associations.get(&peer).is_some_and(|association| association.paths.is_locator(address))
     }
 
     /// Changes the keys of an association: drawn from the material that both have, or from a new Diffie-Hellman exchange.

@@ -43,10 +43,6 @@ impl PeerAddress {
         self.preferred
     }
 
-    pub(super) fn is_locator(&self) -> bool {
-        !self.is_relay && self.status != Status::Deprecated
-    }
-
     fn is_unverified_translation(&self) -> bool {
         self.is_translated && self.status == Status::Unverified
     }
@@ -108,11 +104,6 @@ impl Paths {
 
     pub(super) fn is_relay(&self, address: IpAddr) -> bool {
         self.get(address).is_some_and(|it| it.is_relay)
-    }
-
-    /// Whether the peer itself is there, as far as it has announced.
-    pub(super) fn is_locator(&self, address: IpAddr) -> bool {
-        self.get(address).is_some_and(PeerAddress::is_locator)
     }
 
     pub(super) fn is_active(&self, address: IpAddr) -> bool {

@@ -91,25 +91,15 @@ impl Association {
         }
     }
 
-    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys. The
-    /// answer to an `earlier` check of the address that goes on counts as well.
-    fn ask(
-        &mut self,
-        local: &mut Local,
-        now: Instant,
-        address: IpAddr,
-        shared_id: Option<u32>,
-        earlier: Option<Check>,
-    ) -> Vec<Parameter> {
+    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys.
+    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr, shared_id: Option<u32>) -> Vec<Parameter> {
+        let nonce = local.random();
         let id = shared_id.unwrap_or_else(|| self.updates.next_id());
-        let (nonce, mut outgoing) = match earlier {
-            Some(check) => (check.nonce, check.outgoing.begin_again(local, now, id)),
-            None => (local.random(), Outgoing::new(local, now, id)),
-        };
         self.updates.checks.retain(|check| check.address != address);
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
             self.updates.checks.remove(0);
         }
+        let mut outgoing = Outgoing::new(local, now, id);
         if shared_id.is_some() {
             outgoing.share();
             self.updates.rekey.iter_mut().for_each(|rekey| rekey.outgoing.share());
@@ -132,34 +122,18 @@ impl Association {
 
     /// Sends a check to an address.
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
-        let request = self.ask(local, now, address, None, None);
+        let request = self.ask(local, now, address, None);
         if let Ok(builder) = self.update(local, request) {
             self.send_question(local, &builder, address);
         }
     }
 
-    /// This host's locators, for data with this SPI.
-    fn locator_set(local: &Local, spi: u32) -> Parameter {
-        let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
-        let locators = local.locators.iter().take(8).enumerate();
-        Parameter::LocatorSet(locators.map(|(index, &it)| Locator::esp(it, spi, lifetime_s, index == 0)).collect())
-    }
-
-    /// Both hosts have moved: this host's announcement, which may have gone to an address that the peer has left, goes along with the check
-    /// of the peer's new address, in the same packet and with its ID.
-    pub(super) fn announce_along(&mut self, local: &Local, checked: IpAddr, answer: &mut Vec<Parameter>) {
-        let id = answer.iter().find_map(|it| if let Parameter::Seq(id) = it { Some(*id) } else { None });
-        let Some((id, info)) = id.zip(self.current_keys()) else { return };
-        let Some(announcement) = &mut self.updates.announcement else { return };
-        announcement.go_along(id);
-        self.updates.checks.iter_mut().filter(|it| it.address == checked).for_each(|it| it.outgoing.share());
-        answer.push(Self::locator_set(local, info.new_spi));
-    }
-
     fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
         let Some(info) = self.current_keys() else { return };
-        let locators = Self::locator_set(local, info.new_spi);
-        let parameters = vec![Parameter::EspInfo(info), locators, Parameter::Seq(id)];
+        let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
+        let locators = local.locators.iter().take(8).enumerate();
+        let locators = locators.map(|(index, &it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
+        let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
         let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
         let Ok(builder) = self.update(local, parameters) else { return };
         dst.into_iter().for_each(|dst| local.send(&builder, dst));
@@ -183,7 +157,6 @@ impl Association {
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.paths.status(address));
-        let before: Vec<IpAddr> = self.paths.iter().filter(|it| it.is_locator()).map(|it| it.address).collect();
         let mut unverified = self.paths.announce(now, locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
@@ -196,9 +169,7 @@ impl Association {
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {
-            // A translated address may have another port than when it was asked before.
-            let earlier = if translated == Some(address) { None } else { self.updates.take_check(address) };
-            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()), earlier);
+            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()));
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
@@ -210,16 +181,7 @@ impl Association {
         let stays = self.paths.iter().any(|it| it.status == Status::Active && is_reached(it.address));
         let moved_to = first.as_ref().map(|(address, _)| *address);
         let moved_to = moved_to.filter(|address| self.paths.is_preferred(*address) || !stays);
-        match moved_to {
-            Some(address) => {
-                let is_announced = translated.is_none();
-                local.events.push_back(Event::PeerMoved { peer: self.peer, address, is_announced });
-            }
-            None if before.iter().any(|it| !self.paths.is_locator(*it)) => {
-                local.events.push_back(Event::PeerLeft { peer: self.peer });
-            }
-            None => {}
-        }
+        local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
     }
 
@@ -243,7 +205,7 @@ impl Association {
         self.updates.followed_at = Some(now);
         self.paths.follow(address, Status::Unverified);
         self.ask_at(local, now, address);
-        local.events.push_back(Event::PeerMoved { peer: self.peer, address, is_announced: false });
+        local.events.push_back(Event::PeerMoved { peer: self.peer, address });
         true
     }
 

@@ -181,30 +181,21 @@ impl Association {
                 };
                 answer.extend(request.into_iter().filter(is_missing));
                 let Some(own) = local.source_for(first) else { return Ok(None) };
-                self.announce_along(local, first, &mut answer);
-                if local.locators.contains(&src) {
-                    // The peer has moved as well, and checks this host's new address.
-                    answer.extend(self.echo(local, packet, src));
-                }
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
             // Nothing to verify; an ACK is sent to the peer's current address.
             dst = self.paths.for_control(0, |it| local.source_for(it).is_some()).unwrap_or(dst);
         }
-        if find!(packet, EchoRequestSigned).is_some() && !local.locators.contains(&src) {
-            return Ok(None);
+        if let Some(echo) = find!(packet, EchoRequestSigned) {
+            if !local.locators.contains(&src) {
+                return Ok(None);
+            }
+            answer.push(Parameter::EchoResponseSigned(echo.clone()));
+            local.events.push_back(Event::Readdressed { peer: self.peer, address: src });
         }
-        answer.extend(self.echo(local, packet, src));
         let src = if src.is_ipv4() == dst.is_ipv4() { Some(src) } else { local.source_for(dst) };
         let Some(src) = src else { return Ok(None) };
         Ok(Some((self.update(local, answer)?, (src, dst))))
-    }
-
-    /// The response to the peer's check of this host's address, if the packet is one.
-    fn echo(&self, local: &mut Local, packet: &HipPacket, address: IpAddr) -> Option<Parameter> {
-        let echo = find!(packet, EchoRequestSigned)?;
-        local.events.push_back(Event::Readdressed { peer: self.peer, address });
-        Some(Parameter::EchoResponseSigned(echo.clone()))
     }
 
     /// Returns whether this host's locators are acknowledged now.

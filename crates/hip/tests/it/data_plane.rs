@@ -2,8 +2,8 @@
 
 use holdover_base::{Duration, Instant};
 use holdover_hip::esp::{EspSuite, OpenError};
-use holdover_hip::host::{Contact, DataError, HostConfig, Move, PathChange, PeerMove, Readdressed, RekeyLimits};
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_hip::host::{Contact, DataError, HostConfig, Move, PathChange, RekeyLimits};
+use holdover_wire::Packet;
 
 use crate::support::address;
 use crate::world::{World, quick};
@@ -78,229 +78,31 @@ fn the_length_of_esp_is_that_of_the_ciphers() {
 const A: &str = "192.0.2.1";
 const B: &str = "203.0.113.7";
 
-const C: &str = "2001:db8::7";
-/// Of the peer.
-const P: &str = "198.51.100.2";
-const Q: &str = "198.51.100.77";
-
-fn at(ms: u64) -> Instant {
-    Instant::from_millis(ms)
-}
-
-/// A peer to which data was sent from [`A`] to [`P`], which came back, and was acknowledged now.
-fn flowing(ms: u64) -> Contact<u32> {
-    let mut contact = Contact::default();
-    assert_eq!(contact.note_established(&[address(A)]), None);
-    acknowledge(&mut contact, ms, A, P);
-    contact
-}
-
-/// Data is sent from an address of this host to one of the peer.
-fn send(contact: &mut Contact<u32>, ms: u64, seq: u32, [from, to]: [&str; 2]) {
-    contact.note_outgoing(at(ms), &segment(true, seq, 1000, 1));
-    contact.note_sent(at(ms), address(from), address(to));
-}
-
-/// Data is sent between these addresses, and acknowledged at once.
-fn acknowledge(contact: &mut Contact<u32>, ms: u64, own: &str, peers: &str) {
-    let seq = 1_000_000 + 1000 * u32::try_from(ms).unwrap();
-    send(contact, ms, seq, [own, peers]);
-    contact.note_arrived(at(ms), address(own));
-    contact.note_incoming(at(ms), &segment(false, 1, 0, seq + 1000));
-}
-
-/// A segment of this host, or of the peer.
-fn segment(is_own: bool, seq: u32, len: usize, ack: u32) -> Packet {
-    let (mut hits, mut ports) = ([address("2001:25::1"), address("2001:25::2")], [40_000, 5001]);
-    if !is_own {
-        hits.reverse();
-        ports.reverse();
-    }
-    let segment = Segment {
-        src_port: ports[0],
-        dst_port: ports[1],
-        seq: Seq::new(seq),
-        ack: Seq::new(ack),
-        flags: Flags::ACK,
-        payload: vec![7; len].into(),
-        ..Segment::default()
-    };
-    Packet::new(hits[0], hits[1], segment)
-}
-
-const ANNOUNCED: Move = Move { change: None, announce: true, is_known: false };
-const NOTHING: Move = Move { change: None, announce: false, is_known: false };
-const LOST: PeerMove = PeerMove { change: Some(PathChange::Moved), may_have_lost: true };
-const KEPT: PeerMove = PeerMove { change: None, may_have_lost: false };
-
-fn readdressed(after_ms: u64, change: Option<PathChange>) -> Option<Readdressed> {
-    Some(Readdressed { after: Duration::from_millis(after_ms), change })
-}
-
-// Claim: Mechanisms are notified of a move with loss once, when the peer knows of it; packets wait in order for an exchange, up to 64;
+// Claim: Mechanisms are notified of a move once, when the peer knows of it; packets wait in order for an exchange, up to 64;
 // attempts are repeated after 10 s and 5 s.
 // Tests: `data_plane::packets_wait_in_order_and_attempts_have_their_times`
 #[test]
 fn mechanisms_hear_of_a_move_when_the_peer_knows_of_it() {
+    let at = Instant::from_millis;
     let mut contact = Contact::<u32>::default();
     assert_eq!(contact.note_established(&[address(A)]), None);
     // Away and back: the peer knows the address.
     assert_eq!(contact.note_down(), PathChange::Down);
-    let untold = PeerMove { change: None, may_have_lost: true };
-    assert_eq!(contact.note_peer_move(at(10), |_| true), untold, "this host cannot send");
-    let back = Move { change: Some(PathChange::Up), announce: false, is_known: true };
+    assert_eq!(contact.note_peer_move(), None, "this host cannot send");
+    let back = Move { change: Some(PathChange::Up), announce: false };
     assert_eq!(contact.note_move(at(20), &[address(A)], false), back);
     // Elsewhere: the peer has to verify it.
-    assert_eq!(contact.note_move(at(30), &[address(B)], false), ANNOUNCED);
+    let announced = Move { change: None, announce: true };
+    assert_eq!(contact.note_move(at(30), &[address(B)], false), announced);
     assert!(contact.is_moving() && !contact.is_proven(address(B)));
-    assert_eq!(contact.note_readdressed(at(80), address(B)), readdressed(50, Some(PathChange::Moved)));
+    assert_eq!(contact.note_readdressed(at(80), address(B)), Some(Duration::from_millis(50)));
     assert_eq!(contact.note_readdressed(at(90), address(B)), None, "once");
-    assert_eq!(contact.note_peer_move(at(95), |_| true), LOST);
+    assert_eq!(contact.note_peer_move(), Some(PathChange::Moved));
     // Behind a translator a known address is announced after an absence.
     contact.note_down();
-    assert_eq!(contact.note_move(at(100), &[address(B)], true), ANNOUNCED);
+    assert_eq!(contact.note_move(at(100), &[address(B)], true), announced);
     assert_eq!(contact.note_established(&[address(B)]), Some(PathChange::Moved), "a new association ends the move");
     assert!(!contact.is_moving());
-}
-
-// Claim: Mechanisms are not notified of a move if the former address stays until the new one is verified, or longer, and something
-// was acknowledged within the last 300 ms: at neither host, each of which judges by itself. They are if one of both is missing.
-// Tests: `data_plane::the_peer_of_a_host_that_moves_judges_by_itself`, `data_plane::an_address_in_use_that_goes_is_a_loss`,
-// `data_plane::an_address_that_went_is_not_known`, `data_plane::a_timer_does_not_stay_backed_off`,
-// `data_plane::of_two_hosts_that_move_at_once_each_hears_at_the_end_of_its_own_move`,
-// `identity_overlap::nothing_is_repeated_while_both_paths_work`
-#[test]
-fn mechanisms_hear_nothing_of_a_move_without_loss() {
-    for (acknowledged_ms, change) in [(0, None), (300, None), (301, Some(PathChange::Moved))] {
-        let mut contact = flowing(1000);
-        assert_eq!(contact.note_move(at(1000), &[address(B), address(A)], false), ANNOUNCED);
-        assert_eq!(contact.note_readdressed(at(1000 + acknowledged_ms), address(B)).unwrap().change, change);
-    }
-    // Without an acknowledgement at all.
-    let mut contact = Contact::<u32>::default();
-    contact.note_established(&[address(A)]);
-    send(&mut contact, 900, 1, [A, P]);
-    contact.note_move(at(1000), &[address(B), address(A)], false);
-    assert_eq!(contact.note_readdressed(at(1080), address(B)), readdressed(80, Some(PathChange::Moved)));
-    // With one that does not belong to all data in flight.
-    let mut contact = flowing(1000);
-    send(&mut contact, 1000, 1, [A, P]);
-    contact.note_incoming(at(1000), &segment(false, 1, 0, 501));
-    send(&mut contact, 1100, 501, [A, P]);
-    contact.note_move(at(1110), &[address(B), address(A)], false);
-    assert_eq!(contact.note_readdressed(at(1190), address(B)), readdressed(80, Some(PathChange::Moved)));
-    // After a time without an address.
-    let mut contact = flowing(1000);
-    contact.note_down();
-    assert_eq!(contact.note_move(at(1100), &[address(B)], false), ANNOUNCED);
-    assert_eq!(contact.note_readdressed(at(1180), address(B)), readdressed(80, Some(PathChange::Moved)));
-}
-
-#[test]
-fn the_peer_of_a_host_that_moves_judges_by_itself() {
-    // The peer keeps the address that data goes to.
-    let mut contact = flowing(1000);
-    assert_eq!(contact.note_peer_move(at(1300), |it| [address(P), address(Q)].contains(&it)), KEPT);
-    // It keeps another one.
-    for ms in [1000, 1100, 1250] {
-        let mut contact = flowing(1000);
-        assert_eq!(contact.note_peer_move(at(ms), |it| it == address(Q)), LOST);
-    }
-    // It keeps that one, and nothing was acknowledged lately.
-    let mut contact = flowing(1000);
-    assert_eq!(contact.note_peer_move(at(1301), |_| true), LOST);
-}
-
-/// The address in use counts, not any other one: neither one that stays nor one that was in use before.
-#[test]
-fn an_address_in_use_that_goes_is_a_loss() {
-    // It goes before the peer has verified the new one.
-    let mut contact = flowing(1000);
-    assert_eq!(contact.note_move(at(1000), &[address(B), address(A)], false), ANNOUNCED);
-    assert_eq!(contact.note_move(at(1050), &[address(B)], false), NOTHING, "the end of the move decides");
-    assert_eq!(contact.note_readdressed(at(1080), address(B)), readdressed(80, Some(PathChange::Moved)));
-    // It goes at once, and another one stays.
-    let mut contact = flowing(1000);
-    contact.note_move(at(1000), &[address(A), address(C)], false);
-    assert_eq!(contact.note_move(at(1000), &[address(B), address(C)], false), ANNOUNCED);
-    assert_eq!(contact.note_readdressed(at(1080), address(B)), readdressed(80, Some(PathChange::Moved)));
-    // It goes after that, while packets may be on their way there; or later.
-    for (goes_ms, change) in [(200, Some(PathChange::Moved)), (201, None)] {
-        let mut contact = flowing(1000);
-        contact.note_move(at(1000), &[address(B), address(A)], false);
-        assert_eq!(contact.note_readdressed(at(1080), address(B)), readdressed(80, None));
-        contact.note_arrived(at(1100), address(A));
-        acknowledge(&mut contact, 1110, B, P);
-        assert_eq!(contact.note_move(at(1100 + goes_ms), &[address(B)], false), Move { change, ..NOTHING });
-    }
-    // The same at the peer.
-    for (goes_ms, expected) in [(200, LOST), (201, KEPT)] {
-        let mut contact = flowing(1000);
-        assert_eq!(contact.note_peer_move(at(1000), |_| true), KEPT);
-        acknowledge(&mut contact, 1010, A, Q);
-        assert_eq!(contact.note_peer_left(at(1000 + goes_ms), |it| it == address(Q)), expected);
-    }
-    // Nothing was sent since.
-    let mut contact = flowing(1000);
-    assert_eq!(contact.note_peer_move(at(1000), |_| true), KEPT);
-    assert_eq!(contact.note_peer_left(at(5000), |it| it == address(Q)), LOST);
-}
-
-/// An address that goes while another one is preferred is forgotten then: when it comes back, the peer has to verify it.
-#[test]
-fn an_address_that_went_is_not_known() {
-    let mut contact = flowing(1000);
-    contact.note_move(at(1000), &[address(B), address(A)], false);
-    contact.note_readdressed(at(1080), address(B));
-    assert!(contact.is_proven(address(A)));
-    contact.note_move(at(2000), &[address(B)], false);
-    assert!(!contact.is_proven(address(A)));
-    assert_eq!(contact.note_move(at(3000), &[address(A), address(B)], false), ANNOUNCED);
-    // The one that stayed is.
-    contact.note_readdressed(at(3080), address(A));
-    acknowledge(&mut contact, 3900, A, P);
-    let back = Move { change: None, announce: false, is_known: true };
-    assert_eq!(contact.note_move(at(4000), &[address(B), address(A)], false), back);
-    acknowledge(&mut contact, 4900, B, P);
-    let left = Move { change: Some(PathChange::Moved), ..back };
-    assert_eq!(contact.note_move(at(5000), &[address(A)], false), left, "the address in use goes");
-    // Behind a translator it may be another one to the peer.
-    acknowledge(&mut contact, 5900, A, P);
-    contact.note_move(at(5900), &[address(A), address(B)], true);
-    contact.note_readdressed(at(5950), address(B));
-    assert_eq!(contact.note_move(at(6000), &[address(B), address(A)], true), ANNOUNCED);
-}
-
-/// The peer's move was without loss, and then data went to its former address in vain.
-#[test]
-fn a_timer_does_not_stay_backed_off() {
-    for (is_repeated, expected) in [(false, None), (true, Some(PathChange::Moved))] {
-        let mut contact = flowing(1000);
-        assert_eq!(contact.note_peer_move(at(1000), |_| true), KEPT);
-        send(&mut contact, 1010, 1, [A, P]);
-        if is_repeated {
-            send(&mut contact, 1250, 1, [A, P]);
-        }
-        assert_eq!(contact.note_peer_readdressed(at(1400)), expected);
-        assert_eq!(contact.note_peer_readdressed(at(1400)), None, "once");
-    }
-    // The mechanisms were notified at the move already.
-    let mut contact = flowing(1000);
-    assert_eq!(contact.note_peer_move(at(1000), |_| false), LOST);
-    send(&mut contact, 1010, 1, [A, P]);
-    send(&mut contact, 1250, 1, [A, P]);
-    assert_eq!(contact.note_peer_readdressed(at(1400)), None);
-}
-
-#[test]
-fn of_two_hosts_that_move_at_once_each_hears_at_the_end_of_its_own_move() {
-    for (is_kept, change) in [(true, None), (false, Some(PathChange::Moved))] {
-        let mut contact = flowing(1000);
-        assert_eq!(contact.note_move(at(1000), &[address(B), address(A)], false), ANNOUNCED);
-        let heard = contact.note_peer_move(at(1050), |_| is_kept);
-        assert_eq!(heard, PeerMove { change: None, may_have_lost: !is_kept });
-        assert_eq!(contact.note_readdressed(at(1100), address(B)), readdressed(100, change));
-    }
 }
 
 #[test]

@@ -12,7 +12,6 @@ mod esp;
 mod identity;
 mod invitation;
 mod lossy;
-mod overlap;
 mod rekey;
 mod relay;
 mod rendezvous;

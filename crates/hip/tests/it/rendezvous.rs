@@ -140,34 +140,6 @@ fn both_hosts_that_move_at_once_find_each_other_by_way_of_the_server() {
     }
 }
 
-/// The host whose announcement finds the other one by way of the server is asked at its new address and learns the other's there, in one
-/// packet: it need not be verified first.
-// Claim: Two hosts that move at once verify each other one round trip after the announcement that has found the other, and half a round
-// trip later.
-#[test]
-fn the_second_host_announces_itself_with_its_check_of_the_first() {
-    for seed in 30..40 {
-        let mut world = world(seed);
-        world.connect_by_server();
-        world.forget_history();
-        let (start, delay) = (world.now, world.network.delay);
-        world.move_to(1, &["198.51.100.77"]);
-        world.move_to(0, &["192.0.2.77"]);
-        world.run_for(Duration::from_secs(3));
-        let verified = |host: usize, peer: usize| {
-            let hit = world.hosts[peer].hit();
-            let is_it = |event: &Event| matches!(event, Event::PeerReaddressed { peer, .. } if *peer == hit);
-            world.events.iter().find(|(_, at, event)| *at == host && is_it(event)).map(|(at, ..)| *at)
-        };
-        // By way of the server, 2; the check, the answer to it with a check, and the answer to that.
-        assert_eq!(verified(1, 0), Some(start + delay * 4), "{seed}");
-        assert_eq!(verified(0, 1), Some(start + delay * 5), "{seed}");
-        for from in [0, 1] {
-            world.data(from).unwrap_or_else(|error| panic!("{seed}: from {from}: {error}"));
-        }
-    }
-}
-
 #[test]
 fn forged_relayed_packets_are_dropped() {
     // An attacker sends an I1 with FROM and an invalid MAC: the responder does not answer.

@@ -163,7 +163,6 @@ impl Core {
                     let state = self.peers.entry(peer).or_default();
                     state.counters.packets_in += 1;
                     state.counters.bytes_in += inner.wire_len() as u64;
-                    state.contact.note_arrived(now, packet.dst);
                     self.filter(now, peer, Direction::Incoming, inner);
                 }
             }

@@ -97,9 +97,13 @@ impl Core {
                 }
             }
             Event::Readdressed { address, .. } => {
-                let it = self.peers.get_mut(&hit).and_then(|peer| peer.note_readdressed(now, *address));
-                after = it.map(|it| it.after);
-                self.serve_wake(now, hit, it.is_some_and(|it| it.change.is_some()));
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    after = peer.note_readdressed(now, *address);
+                }
+                match after {
+                    Some(_) => self.wake_after_move(now, hit),
+                    None => self.drain_wake(now, hit),
+                }
             }
             Event::GaveUp { .. } => {
                 if let Some(peer) = self.peers.get_mut(&hit) {
@@ -121,28 +125,20 @@ impl Core {
                     _ => {}
                 }
             }
-            Event::PeerMoved { address, is_announced, .. } => {
+            Event::PeerMoved { address, .. } => {
                 if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
                     self.learn_source(now, hit, src, port);
                 }
-                let Self { host, peers, .. } = self;
-                let is_there = |address| *is_announced && host.has_locator(hit, address);
-                let has_lost = peers.get_mut(&hit).is_some_and(|peer| peer.note_peer_move(now, is_there));
-                self.serve_wake(now, hit, has_lost);
-            }
-            Event::PeerLeft { .. } => {
-                let Self { host, peers, .. } = self;
-                let is_there = |address| host.has_locator(hit, address);
-                let has_lost = peers.get_mut(&hit).is_some_and(|peer| peer.note_peer_left(now, is_there));
-                self.serve_wake(now, hit, has_lost);
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.note_peer_move(now);
+                }
+                self.wake_after_move(now, hit);
             }
             Event::PeerReaddressed { address, .. } => {
                 let proven = came.filter(|(_, src, _)| src == address);
                 if let (Some((_, src, port)), Some(peer)) = (proven, self.peers.get_mut(&hit)) {
                     peer.set_port(src, port);
                 }
-                let has_lost = self.peers.get_mut(&hit).is_some_and(|peer| peer.note_peer_readdressed(now));
-                self.serve_wake(now, hit, has_lost);
             }
             Event::Rekeyed { .. } => {
                 if let Some(peer) = self.peers.get_mut(&hit) {
@@ -166,7 +162,6 @@ const fn peer_of(event: &Event) -> &Hit {
         | Event::Closed { peer }
         | Event::Readdressed { peer, .. }
         | Event::PeerMoved { peer, .. }
-        | Event::PeerLeft { peer }
         | Event::PeerReaddressed { peer, .. }
         | Event::Rekeyed { peer }
         | Event::Registered { peer, .. }

@@ -26,7 +26,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
 use holdover_hip::esp::esp_sa;
-use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, PathChange, Service, State};
+use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Service, State};
 use holdover_hip::identity::{Hit, KeyPair};
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::wake::WakeConfig;
@@ -234,15 +234,13 @@ impl Core {
         let before = std::mem::replace(&mut self.locators, locators.to_vec());
         self.path_mtus.clear();
         let is_other = before.first() != locators.first();
-        let (mut announced, mut lost) = (Vec::new(), Vec::new());
+        let mut announced = Vec::new();
         for (&hit, peer) in &mut self.peers {
             if locators.is_empty() {
                 peer.note_down(now);
-                continue;
+            } else if is_other && peer.note_move(now, &self.host.locators_towards(hit, locators)) {
+                announced.push(hit);
             }
-            let it = peer.note_move(now, &self.host.locators_towards(hit, locators));
-            announced.extend(it.announce.then_some(hit));
-            lost.extend((it.change == Some(PathChange::Moved)).then_some(hit));
         }
         self.host.set_locators(now, locators);
         for hit in announced {
@@ -251,7 +249,7 @@ impl Core {
         }
         self.collect(now, None);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.serve_wake(now, peer, lost.contains(&peer));
+            self.drain_wake(now, peer);
         }
         if !locators.is_empty() {
             // At a new address, it opens associations with all peers: they could not find this host here.
@@ -423,7 +421,10 @@ impl Core {
     /// Passes a packet between this host's programs and a peer through the mechanism.
     fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
         if let Some(state) = self.peers.get_mut(&peer).filter(|state| state.wake.is_some()) {
-            state.note_packet(now, direction, &packet);
+            match direction {
+                Direction::Outgoing => state.last_data.note_outgoing(now, &packet),
+                Direction::Incoming => state.last_data.note_incoming(&packet),
+            }
         }
         let wake = self.peers.get_mut(&peer).and_then(|state| state.wake.as_mut());
         let verdict = wake.map_or(Verdict::Pass, |wake| wake.handle_packet(now, direction, &mut packet));
@@ -462,7 +463,6 @@ impl Core {
                 if let Some(state) = self.peers.get_mut(&peer) {
                     state.counters.packets_out += 1;
                     state.counters.bytes_out += packet.wire_len() as u64;
-                    state.contact.note_sent(now, outer.src, outer.dst);
                 }
                 let port = self.way(now, peer, outer.dst, None);
                 self.network.push_back(Outgoing::Data(Data { inner: packet, outer, port }));
@@ -509,13 +509,9 @@ impl Core {
         }
     }
 
-    /// One host's addresses have changed: sends the packets of wake and, if data may have been lost, the last data of this host's
-    /// connections once more.
-    fn serve_wake(&mut self, now: Instant, hit: Hit, has_lost: bool) {
+    /// One host has moved: sends the packets of wake, and the last data of this host's connections once more.
+    fn wake_after_move(&mut self, now: Instant, hit: Hit) {
         self.drain_wake(now, hit);
-        if !has_lost {
-            return;
-        }
         let last = self.peers.get_mut(&hit).map(|peer| peer.last_data.take(now)).unwrap_or_default();
         for packet in last {
             self.counters.woken += 1;

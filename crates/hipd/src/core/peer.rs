@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_hip::host::{Contact, Move, PathChange, PeerMove, Readdressed, State};
+use holdover_hip::host::{Contact, PathChange, State};
 use holdover_hip::identity::Hit;
 use holdover_mobility::wake::{Wake, WakeConfig};
-use holdover_mobility::{Direction, LinkEvent, SegmentFilter as _};
+use holdover_mobility::{LinkEvent, SegmentFilter as _};
 use holdover_wire::Packet;
 
 use super::PORT;
@@ -102,8 +102,9 @@ impl PeerState {
             self.wake = wake.map(Wake::new);
             self.contact.begin();
         }
-        let change = self.contact.note_established(locators);
-        self.tell_any(now, change);
+        if let Some(change) = self.contact.note_established(locators) {
+            self.tell(now, change);
+        }
     }
 
     /// This host has no address any more.
@@ -112,65 +113,33 @@ impl PeerState {
         self.tell(now, change);
     }
 
-    /// A packet between this host's programs and the peer, before the mechanism.
-    pub(super) fn note_packet(&mut self, now: Instant, direction: Direction, packet: &Packet) {
-        match direction {
-            Direction::Outgoing => {
-                self.last_data.note_outgoing(now, packet);
-                self.contact.note_outgoing(now, packet);
-            }
-            Direction::Incoming => {
-                self.last_data.note_incoming(packet);
-                self.contact.note_incoming(now, packet);
-            }
-        }
-    }
-
-    /// This host has other addresses.
-    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> Move {
+    /// This host has moved. Returns whether the peer is to verify the address.
+    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
         let it = self.contact.note_move(now, locators, self.uses_udp());
-        if it.is_known && it.change != Some(PathChange::Up) {
+        if it.change == Some(PathChange::Moved) {
             self.counters.readdressed += 1;
             self.last_move = Some(Duration::ZERO);
         }
-        self.tell_any(now, it.change);
-        it
-    }
-
-    /// The peer has moved; `is_there` knows its addresses. Returns whether data may have been lost.
-    pub(super) fn note_peer_move(&mut self, now: Instant, is_there: impl Fn(IpAddr) -> bool) -> bool {
-        let PeerMove { change, may_have_lost } = self.contact.note_peer_move(now, is_there);
-        self.tell_any(now, change);
-        may_have_lost
-    }
-
-    /// The peer has left addresses. Returns whether data may have been lost.
-    pub(super) fn note_peer_left(&mut self, now: Instant, is_there: impl Fn(IpAddr) -> bool) -> bool {
-        let PeerMove { change, may_have_lost } = self.contact.note_peer_left(now, is_there);
-        self.tell_any(now, change);
-        may_have_lost
-    }
-
-    /// The peer is verified where it has moved to. Returns whether data may have been lost without the mechanism's knowledge.
-    pub(super) fn note_peer_readdressed(&mut self, now: Instant) -> bool {
-        let change = self.contact.note_peer_readdressed(now);
-        self.tell_any(now, change);
-        change.is_some()
-    }
-
-    /// The peer has verified an address of this host.
-    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Readdressed> {
-        let it = self.contact.note_readdressed(now, address)?;
-        self.counters.readdressed += 1;
-        self.last_move = Some(it.after);
-        self.tell_any(now, it.change);
-        Some(it)
-    }
-
-    fn tell_any(&mut self, now: Instant, change: Option<PathChange>) {
-        if let Some(change) = change {
+        if let Some(change) = it.change {
             self.tell(now, change);
         }
+        it.announce
+    }
+
+    /// The peer has moved.
+    pub(super) fn note_peer_move(&mut self, now: Instant) {
+        if let Some(change) = self.contact.note_peer_move() {
+            self.tell(now, change);
+        }
+    }
+
+    /// The peer has verified an address of this host; returns the time since the move, if this is new.
+    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
+        let after = self.contact.note_readdressed(now, address)?;
+        self.counters.readdressed += 1;
+        self.last_move = Some(after);
+        self.tell(now, PathChange::Moved);
+        Some(after)
     }
 
     fn tell(&mut self, now: Instant, change: PathChange) {

@@ -1,8 +1,5 @@
 //! This host's locators: the addresses that the system's routes choose for packets to its peers, while their links have
 //! a carrier. Kernel notifications trigger the look-up.
-//!
-//! The address that the routes have left stays a locator after these while its link has a carrier (RFC 8046 section 5.1: a host announces
-//! the addresses that it is ready to use): what is on its way there arrives, and peers learn that nothing was lost.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,17 +40,11 @@ impl Addresses {
         while let Ok(Some(_)) = self.monitor.receive() {}
     }
 
-    /// The source addresses for packets to these peers, the first one first, and to the default route; then those of the `former`
-    /// locators that stay.
+    /// The source addresses for packets to these peers, the first one first, and to the default route.
     ///
     /// # Errors
     /// The query fails.
-    pub(super) fn look(
-        &mut self,
-        peers: &[IpAddr],
-        lsi: Option<Ipv4Addr>,
-        former: &[IpAddr],
-    ) -> io::Result<Vec<IpAddr>> {
+    pub(super) fn look(&mut self, peers: &[IpAddr], lsi: Option<Ipv4Addr>) -> io::Result<Vec<IpAddr>> {
         let links = self.usable()?;
         let mut found: Vec<IpAddr> = Vec::new();
         for &peer in peers.iter().chain(&ELSEWHERE) {
@@ -63,7 +54,6 @@ impl Addresses {
                 found.push(source);
             }
         }
-        keep(&mut found, former, |address| links.get(address).copied().unwrap_or(false));
         Ok(found)
     }
 
@@ -90,18 +80,6 @@ impl Addresses {
             }
         }
         Ok(addresses)
-    }
-}
-
-/// Adds to the found locators the first usable one of the `former` ones of each IP version: not a list of all places where the host has
-/// been, and none of a version without a route, from which no packet can be sent.
-fn keep(found: &mut Vec<IpAddr>, former: &[IpAddr], is_usable: impl Fn(&IpAddr) -> bool) {
-    for is_ipv4 in [true, false] {
-        let mut former = former.iter().filter(|it| it.is_ipv4() == is_ipv4 && !found.contains(it) && is_usable(it));
-        let kept = former.next().copied();
-        if found.len() < MOST && found.iter().any(|it| it.is_ipv4() == is_ipv4) {
-            found.extend(kept);
-        }
     }
 }
 
@@ -146,33 +124,5 @@ mod tests {
             assert!(!is_locator(source, "203.0.113.9"), "{source}");
         }
         assert!(is_locator("127.0.0.1", "127.0.0.2"), "peers on one host");
-    }
-
-    // Claim: The address that the routes have left stays a locator, behind the others, while its link has a carrier and the host has a
-    // route of its IP version; one of each version.
-    #[test]
-    fn the_former_locator_stays_while_it_can_be_used() {
-        let addresses = |text: &str| text.split_whitespace().map(|it| it.parse().unwrap()).collect::<Vec<IpAddr>>();
-        let check = |found: &str, former: &str, usable: &str, expected: &str| {
-            let (mut found, usable) = (addresses(found), addresses(usable));
-            keep(&mut found, &addresses(former), |it| usable.contains(it));
-            assert_eq!(found, addresses(expected), "{former}");
-        };
-        check("10.2.0.2", "10.1.0.2", "10.1.0.2 10.2.0.2", "10.2.0.2 10.1.0.2");
-        // Looked at again.
-        check("10.2.0.2", "10.2.0.2 10.1.0.2", "10.1.0.2 10.2.0.2", "10.2.0.2 10.1.0.2");
-        // It is gone, and so is what was before it.
-        check("10.2.0.2", "10.2.0.2 10.1.0.2", "10.2.0.2", "10.2.0.2");
-        // The latest former one alone.
-        check("10.3.0.2", "10.2.0.2 10.1.0.2", "10.1.0.2 10.2.0.2 10.3.0.2", "10.3.0.2 10.2.0.2");
-        // Without a route of its version, or without any.
-        check("fd00:2::2", "10.1.0.2 fd00:1::2", "10.1.0.2 fd00:1::2 fd00:2::2", "fd00:2::2 fd00:1::2");
-        check("", "10.1.0.2", "10.1.0.2", "");
-        check(
-            "fd00:2::2 10.2.0.2",
-            "fd00:1::2 10.1.0.2",
-            "fd00:1::2 10.1.0.2",
-            "fd00:2::2 10.2.0.2 10.1.0.2 fd00:1::2",
-        );
     }
 }

@@ -283,7 +283,7 @@ impl Daemon {
     fn look_at_addresses(&mut self, now: Instant) -> Result<(), DaemonError> {
         let peers = self.identities.peer_addresses();
         let own = self.identities.own();
-        let locators = self.addresses.look(&peers, own.lsi(), own.locators()).map_err(DaemonError::Addresses)?;
+        let locators = self.addresses.look(&peers, own.lsi()).map_err(DaemonError::Addresses)?;
         if locators != own.locators() {
             tracing::info!(addresses = ?locators, "addresses of this host");
             self.identities.set_locators(now, &locators);
@@ -557,10 +557,7 @@ fn write_down(host: Option<&str>, note: &Note) {
             }
             None => tracing::debug!(%peer, %address, "the peer has verified this address"),
         },
-        Event::PeerMoved { peer, address, .. } => {
-            tracing::debug!(%peer, %address, "the peer has announced its address")
-        }
-        Event::PeerLeft { peer } => tracing::debug!(%peer, "the peer has left an address"),
+        Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
         Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
         Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; retrying later"),

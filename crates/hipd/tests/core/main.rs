@@ -5,7 +5,6 @@
 mod invitation;
 mod lsi;
 mod nat;
-mod overlap;
 mod path_mtu;
 mod proxy;
 mod world;

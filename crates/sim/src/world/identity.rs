@@ -13,7 +13,6 @@ use super::World;
 use crate::config::{Addresses, Associate, WorldConfig};
 use crate::flow::Flow;
 use crate::frame::Frame;
-use crate::host::Host;
 use crate::identity::{Attachment, Effect, Identity, Outgoing};
 use crate::ids::{LinkId, NodeId};
 use crate::network::Network;
@@ -142,11 +141,12 @@ impl World {
 
     /// A host with an identity uses another link than before, or none; or, if it has not `moved`, the last one again.
     pub(super) fn reattach<O: Observer>(&mut self, host: usize, moved: bool, observer: &mut O) {
-        let (now, link) = (self.now, self.hosts[host].link);
-        let (locators, usable) = (self.locators_at(host, link), self.locators_up(host));
+        let (now, node, link) = (self.now, self.hosts[host].node, self.hosts[host].link);
+        let Some(identity) = &self.hosts[host].identity else { return };
+        let locators = identity.versions().iter().map(|&ipv6| self.address_at(node, link, ipv6)).collect();
         let Some(identity) = &mut self.hosts[host].identity else { return };
         if link.is_some() {
-            let attachment = identity.attach(now, locators, usable, moved);
+            let attachment = identity.attach(now, locators, moved);
             self.report_attachment(host, attachment, observer);
         } else if identity.detach(now) {
             self.tell(host, LinkEvent::Down, observer);
@@ -155,43 +155,14 @@ impl World {
         self.reschedule_host(host);
     }
 
-    /// A link of a host with an identity has come or gone that the host does not use.
-    pub(super) fn review_other_links<O: Observer>(&mut self, host: usize, observer: &mut O) {
-        let (now, usable) = (self.now, self.locators_up(host));
-        let Some(identity) = self.hosts[host].identity.as_mut().filter(|identity| identity.usable() != usable) else {
-            return;
-        };
-        let changes = identity.set_usable(now, usable);
-        for (peer, change) in changes {
-            self.tell_path(host, peer, change, observer);
-        }
-        self.attend_identity(host, observer);
-        self.reschedule_host(host);
-    }
-
-    /// The locators of a host with an identity at one of its links.
-    fn locators_at(&self, host: usize, link: Option<LinkId>) -> Vec<IpAddr> {
-        let Host { node, identity, .. } = &self.hosts[host];
-        let versions = identity.as_ref().map(|identity| identity.versions()).unwrap_or_default();
-        versions.iter().map(|&ipv6| self.address_at(*node, link, ipv6)).collect()
-    }
-
-    /// Its locators at all links that are up.
-    fn locators_up(&self, host: usize) -> Vec<IpAddr> {
-        let links = self.network.links_up(self.hosts[host].node);
-        links.flat_map(|link| self.locators_at(host, Some(link))).collect()
-    }
-
     /// Reports the addresses of a new attachment, once the host has noticed them, to its mechanisms.
     fn report_attachment<O: Observer>(&mut self, host: usize, attachment: Option<Attachment>, observer: &mut O) {
         match attachment {
             None => {}
             Some(Attachment::Known(moved)) => self.tell(host, LinkEvent::Up { symmetric: false, moved }, observer),
-            Some(Attachment::Readdressing { is_announced, changes }) => {
-                if is_announced {
-                    observer.event(self.now, &WorldEvent::ReaddressingStarted(self.hosts[host].node));
-                }
-                for (peer, change) in changes {
+            Some(Attachment::Readdressing(known)) => {
+                observer.event(self.now, &WorldEvent::ReaddressingStarted(self.hosts[host].node));
+                for (peer, change) in known {
                     self.tell_path(host, peer, change, observer);
                 }
             }

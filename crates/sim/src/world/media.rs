@@ -181,7 +181,7 @@ impl World {
         let entry = &mut self.hosts[host];
         let before = core::mem::replace(&mut entry.link, link);
         if before == link {
-            return self.review_other_links(host, observer);
+            return;
         }
         let last = if before.is_some() { core::mem::replace(&mut entry.last_link, before) } else { entry.last_link };
         if self.network.accesses(node) > 1 {

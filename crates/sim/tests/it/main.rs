@@ -16,7 +16,6 @@ mod fork;
 mod gateways;
 mod identity;
 mod identity_moves;
-mod identity_overlap;
 mod marking;
 mod prediction;
 mod registration;
