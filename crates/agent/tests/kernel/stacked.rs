@@ -8,7 +8,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use holdover_agent::link_watch::{LinkState, Source};
-use holdover_testbed::{Namespace, Netlink, Tun, TunConfig, wireguard};
+use holdover_testbed::{Namespace, Tun, TunConfig, wireguard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Test;
@@ -20,7 +20,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_ipip_tunnel_follows_the_link_that_carries_it", an_ipip_tunnel_follows_the_link_that_carries_it),
     ("a_gre_tunnel_follows_the_link_that_carries_it", a_gre_tunnel_follows_the_link_that_carries_it),
     ("wireguard_follows_the_link_that_carries_it", wireguard_follows_the_link_that_carries_it),
-    ("wireguard_follows_an_endpoint_that_changes", wireguard_follows_an_endpoint_that_changes),
     ("a_programs_tunnel_follows_the_default_route", a_programs_tunnel_follows_the_default_route),
     ("transfers_over_a_macvlan_resume", transfers_over_a_macvlan_resume),
     ("transfers_over_a_vlan_resume", transfers_over_a_vlan_resume),
@@ -78,31 +77,6 @@ fn wireguard_follows_the_link_that_carries_it(near: &Namespace) {
     if join_by_wireguard(&lan).is_some() {
         follows_the_link_below(near, &lan);
     }
-}
-
-/// The kernel does not report the new endpoint: the agent asks for it when the next link changes, here when that is the one below.
-// Claim: WireGuard whose endpoint was moved to an address behind another link (where the kernel has it): when that link loses its
-// carrier the tunnel is down by `lower`, and an upload and a download resume within 500 ms of the carrier.
-fn wireguard_follows_an_endpoint_that_changes(near: &Namespace) {
-    let lan = Lan::new(near, "192.0.2.", 24);
-    let Some(far_public) = join_by_wireguard(&lan) else { return };
-    Netlink::open(near).unwrap().add_veth("up1", "gw1", &lan.gateway).unwrap();
-    let configure = |interface: &str, address: &str| {
-        ip(&format!("address add {address}/24 dev {interface}"));
-        ip(&format!("link set {interface} up"));
-    };
-    configure("up1", "198.51.100.7");
-    lan.gateway.enter(|| configure("gw1", "198.51.100.1")).unwrap();
-    let agent = Agent::start_with(near, "stacked", NO_BUS, &[LINK], "");
-    let streams = streams(&lan);
-    let other = SocketAddr::from(([198, 51, 100, 1], 51820));
-    wireguard::add_peer(LINK, far_public, Some(other), ([0; 4].into(), 0)).unwrap();
-    streams.iter().for_each(|stream| stream.await_more(1_000_000));
-    let plug = |is_plugged: bool| {
-        let state = if is_plugged { "up" } else { "down" };
-        lan.gateway.enter(|| ip(&format!("link set gw1 {state}"))).unwrap();
-    };
-    resume_after_cuts(&agent, &streams, plug);
 }
 
 /// A tunnel of a program as OpenVPN: the packets of a TUN device at either end are sent to the other one in datagrams.
