@@ -21,12 +21,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("connections_without_room_for_details_pass", connections_without_room_pass),
 ];
 
-/// A download over two silent cuts. Returns the status, and the ACKs that the fixed host received.
-fn download(sections: &str) -> (Status, Watched) {
-    let world = World::new(1).unwrap();
-    let gateway = Gateway::start(world.router(), sections);
-    let watcher = Watcher::start(&world);
-    let transfer = Transfer::start(&world, 0, false).unwrap();
+/// A download of the first mobile host over silent cuts of 0.7 and 3 s, byte-exact.
+pub(crate) fn download_over_silent_cuts(world: &World, gateway: &Gateway) {
+    let transfer = Transfer::start(world, 0, false).unwrap();
     for length in [700, 3000] {
         transfer.await_more(1_000_000).unwrap();
         world.set_cut(Cut::Silent, true).unwrap();
@@ -37,6 +34,14 @@ fn download(sections: &str) -> (Status, Watched) {
     }
     transfer.await_more(1_000_000).unwrap();
     transfer.ends_exact().unwrap();
+}
+
+/// A download over two silent cuts. Returns the status, and the ACKs that the fixed host received.
+fn download(sections: &str) -> (Status, Watched) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), sections);
+    let watcher = Watcher::start(&world);
+    download_over_silent_cuts(&world, &gateway);
     let status = gateway.status();
     let watched = watcher.ends();
     eprintln!("{watched:?} {:?} {:?}", status.woken, status.path);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdover_filter::Presence;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
@@ -16,6 +16,7 @@ use holdover_testbed::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Test;
+use crate::handoff::wait_for;
 use crate::process::Gateway;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -48,17 +49,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < Duration::from_secs(20), "not seen: {what}");
-        sleep(Duration::from_millis(2));
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_gatewayd::demo::World;
 use holdover_testbed::Namespace;
 use holdover_wire::{Packet, Udp};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Test;
 use crate::handoff::wait_for;
+use crate::modes::download_over_silent_cuts;
 use crate::process::Gateway;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -187,17 +188,7 @@ fn the_flag_blocks(_: &Namespace) {
 fn absences_without_a_sign(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), "[mobiles]\nmode = \"thesis\"\n");
-    let transfer = Transfer::start(&world, 0, false).unwrap();
-    for length in [700, 3000] {
-        transfer.await_more(1_000_000).unwrap();
-        world.set_cut(Cut::Silent, true).unwrap();
-        gateway.says(world.mobile_address(0), "away");
-        sleep(Duration::from_millis(length));
-        let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
-        eprintln!("cut of {length} ms: data {took:?} after the return");
-    }
-    transfer.await_more(1_000_000).unwrap();
-    transfer.ends_exact().unwrap();
+    download_over_silent_cuts(&world, &gateway);
     let status = wait_for("the end of the queue", || Some(gateway.status()).filter(|status| status.waiting == 0));
     let (path, buffer) = (&status.path, &status.buffer);
     assert!(buffer.queued > 0 && buffer.queued == buffer.released, "{status:?}");
