@@ -218,8 +218,8 @@ fn a_mobile_host_says_when_it_goes(_: &Namespace) {
     let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
     into.set_nonblocking(true).unwrap();
     for round in 0..2u64 {
-        // Long enough for a report that is repeated: a packet that comes after it would mean presence.
-        let lead = holdover_base::Duration::from_millis(500);
+        // Long enough for a report that is repeated, as a packet that comes after it would mean presence, and for the command on a busy machine.
+        let lead = holdover_base::Duration::from_secs(2);
         reporter.report(mobile, Presence::Fading { lead: Some(lead) });
         assert_eq!(gateway.mobile(mobile).unwrap().standing, "fading");
         gateway.says(mobile, "away");
