@@ -258,6 +258,8 @@ impl Ownership {
         if !std::mem::replace(&mut known.is_here, true) {
             known.overrules = if evidence == Evidence::Adopted { 0 } else { OVERRULES };
             known.contested_at = None;
+            // It is back before the engine has learned that it was another gateway's.
+            self.events.retain(|event| !matches!(event, Event::Lost { mobile: lost, .. } if *lost == mobile));
         }
         (known.evidence, known.is_forgotten) = (Some(evidence), false);
         self.removable.remove(&mobile);

@@ -252,7 +252,8 @@ impl Attachments {
             if is_done && !transfers.is_arriving(mobile) {
                 transfers.end(now, mobile);
                 self.departing.remove(&mobile);
-                if diverter.forget(mobile) {
+                // It may have come back while its last packets left: the path has heard it since.
+                if diverter.forget(mobile) && !self.met.contains(&mobile) {
                     forgotten.push(mobile);
                 }
             } else if let Some((ownership, (owner, epoch))) = elsewhere.filter(|_| !is_leaving && is_offer_due)
@@ -409,7 +410,64 @@ impl Attachments {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use holdover_gateway::divert::DiverterConfig;
+
     use super::*;
+    use crate::cluster::Epoch;
+
+    const MOBILE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, 7));
+
+    /// The last packets of a mobile host go to another gateway.
+    #[derive(Default)]
+    struct Leaving {
+        has_ended: bool,
+    }
+
+    impl Transfers for Leaving {
+        fn is_leaving(&self, _mobile: IpAddr) -> bool {
+            !self.has_ended
+        }
+
+        fn is_arriving(&self, _mobile: IpAddr) -> bool {
+            false
+        }
+
+        fn end(&mut self, _now: Instant, _mobile: IpAddr) {
+            self.has_ended = true;
+        }
+
+        fn offer(&mut self, _mobile: IpAddr, _epoch: Epoch, _peer: SocketAddr) {}
+
+        fn inquire(&mut self, _mobile: IpAddr, _peer: SocketAddr) {}
+    }
+
+    /// Hears a mobile host, and again `after` its move to another gateway, to which its last packets then leave. Returns what is
+    /// forgotten in the path.
+    fn forgotten_when_heard_again(after: Duration) -> Vec<IpAddr> {
+        let moved_at = Instant::ZERO + Duration::from_secs(10);
+        let mut attachments = Attachments::new(moved_at);
+        let mut diverter = Diverter::<()>::new(DiverterConfig::default());
+        assert_eq!(attachments.note_heard(MOBILE, moved_at), Hearing::First);
+        attachments.note_moved(moved_at, MOBILE, &mut diverter);
+        let now = moved_at + after;
+        attachments.note_heard(MOBILE, now);
+        let mut transfers = Leaving::default();
+        let forgotten = attachments.see_off(now, &mut diverter, None, &mut transfers);
+        assert!(transfers.has_ended);
+        forgotten
+    }
+
+    #[test]
+    fn a_mobile_host_that_is_back_before_its_last_packets_have_left_stays_in_the_path() {
+        assert_eq!(forgotten_when_heard_again(MOVING), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn a_mobile_host_of_which_only_stragglers_came_is_forgotten_in_the_path() {
+        assert_eq!(forgotten_when_heard_again(Duration::from_millis(999)), [MOBILE]);
+    }
 
     #[test]
     fn pauses_double_up_to_a_minute() {

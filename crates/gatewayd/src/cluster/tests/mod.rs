@@ -281,6 +281,17 @@ fn packets_for_a_departed_host_stay_when_its_key_vanishes() {
     assert!(one.0.may_release(mobile(), Some(at(2000))));
 }
 
+/// An earlier process of this gateway has owned it. The engine polls events after it has heard the mobile host.
+#[test]
+fn a_mobile_host_that_is_heard_as_its_loss_is_learned_is_here() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
+    one.requests();
+    one.reply(at(20), Kind::Watch, Answer::Changed { after: 50, at: 51, changes: vec![record(51, "b")] });
+    one.hears(at(20), None);
+    assert_eq!(one.requests(), [Request::Claims(vec![Claim { mobile: mobile(), over: 51, mac: None }])]);
+    assert_eq!((one.events(), one.0.owned_elsewhere(mobile())), (vec![], None));
+}
+
 /// It comes back before this gateway has taken over: its mobile host stays its own, and what waits here is offered to it.
 #[test]
 fn an_adopted_mobile_host_is_returned_to_a_gateway_that_is_back() {
