@@ -10,6 +10,7 @@ INLINE void sample_beyond(struct flow *flow, u64 sample)
 {
 	if (!flow->beyond || sample < flow->beyond)
 		flow->beyond = sample ? sample : 1;
+	flow->flags |= TRIP_BEYOND;
 }
 
 // A segment of the peer is passed on to the host.

@@ -121,9 +121,8 @@ INLINE int ends_host_silence(const volatile struct rules *rules, const struct ha
 // Whether an ACK that goes out is the first after a retransmission that ended LONG_SILENCE, and acknowledges more than that segment.
 INLINE int ends_peer_silence(const struct half *half, const struct packet *packet, int kind)
 {
-	u32 acknowledged = packet->ack - half->resumed_from;
-
-	return half->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) && acknowledged > half->longest_segment;
+	return half->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) &&
+	       packet->ack - half->resumed_from > half->longest_segment;
 }
 
 // Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): a retransmission that comes first after
@@ -386,7 +385,7 @@ INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *
 					     : ends_peer_silence(half, packet, kind);
 
 	FORGET(is_first, packet->seq);
-	*from = direction == INCOMING ? half->shown : half->resumed_from;
+	*from = direction == INCOMING || !is_first ? half->shown : half->resumed_from;
 	int is_cut = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, *from);
 
 	FORGET(is_cut, packet->seq);
@@ -398,15 +397,15 @@ INLINE void set_flush(const volatile struct rules *rules, struct half *half, str
 		      int is_cut)
 {
 	if (holding == HOLD_ALL || !is_held(half)) {
-		half->flush_at = 0;
+		cancel_flush(half);
 	} else if (is_cut) {
 		verdict->notice = NOTICE_CUT;
-		half->flush_at = now + CUT_FLUSH;
+		flush_by(half, now + CUT_FLUSH);
 	} else if (kind == ADVANCING && holding == HOLD_LAST) {
 		// The controller has missed an overdue flush.
 		if (!half->flush_at || half->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
-		half->flush_at = now + rules->hold_flush;
+		flush_by(half, now + rules->hold_flush);
 	}
 }
 
@@ -426,7 +425,12 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	int is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
 	FORGET(is_dropped, packet->seq);
 	u32 was_acked = half->acked;
-	u64 was_advanced_at = half->advanced_at;
+	// Only for ACKs that may advance: others do not need the cache line.
+	u64 was_advanced_at = direction == OUTGOING || packet->ack == was_acked ? 0 : half->advanced_at;
+
+	if (direction == INCOMING) {
+		FORGET(was_advanced_at, packet->now);
+	}
 	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
 	int kind = is_past ? OTHER : note_ack(half, packet);
 
@@ -498,7 +502,8 @@ INLINE void catch_up(struct flow *flow, const struct link *link)
 	flow->epoch = link->epoch;
 	flow->flags &= ~(TRIP_STAMPED | TRIP_TIMED);
 	if (link->is_down && !link->is_releasing) {
-		flow->outgoing.flush_at = flow->incoming.flush_at = 0;
+		cancel_flush(&flow->outgoing);
+		cancel_flush(&flow->incoming);
 		flow->outgoing.flags &= ~HALF_REFRESH;
 		flow->incoming.flags &= ~HALF_REFRESH;
 	}

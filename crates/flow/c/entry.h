@@ -36,13 +36,14 @@ INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
 	half->bytes_acked = side->bytes_acked;
 	half->newest_stamp_at = half->flush_at = half->hold_from = half->flight_since = half->flight_from = 0;
 	half->newest_stamp = 0;
-	half->acked = half->shown = half->last_ack = side->acked;
+	half->acked = half->shown = side->acked;
 	half->longest_segment = side->longest_segment;
 	half->last_nxt = side->last_nxt;
 	half->last_val = side->last_val;
 	half->last_ecr = side->last_ecr;
 	half->flags = side->flags & SIDE_FLAGS;
 	half->flight_bytes = half->flushed_from = half->resumed_from = 0;
+	half->withheld = half->lowered = 0;
 	half->last_window = side->last_window;
 	half->last_ttl = side->last_ttl;
 	half->last_class = side->last_class;
@@ -73,11 +74,10 @@ INLINE void expand(struct flow *flow, const struct entry *entry, u32 epoch)
 	flow->timed = entry->timed;
 	flow->far_timed = entry->far_timed;
 	flow->nxt = entry->outgoing.last_nxt;
-	flow->flags = entry->flags & TRIP_KEPT;
+	flow->flags = (entry->flags & TRIP_KEPT) | (entry->beyond ? TRIP_BEYOND : 0);
 	flow->beyond = (u64)entry->beyond * NS_PER_US;
 	flow->bytes_in = entry->outgoing.bytes_acked;
 	flow->bytes_out = entry->incoming.bytes_acked;
-	flow->withheld = flow->lowered = 0;
 	flow->host_isn = entry->host_isn;
 	flow->host_fin = entry->host_fin;
 	flow->peer_fin = entry->peer_fin;

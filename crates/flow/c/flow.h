@@ -61,8 +61,10 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	if (FLOW_ORDERS && verdict->probe && !verdict->notice)
 		note_probe(flow, verdict, direction);
 	note_stage(flow, packet, direction);
-	flow->withheld += verdict->withhold;
-	flow->lowered += verdict->lower;
+	if (verdict->withhold)
+		acks->withheld++;
+	if (verdict->lower)
+		acks->lowered++;
 }
 
 // Carries out an order. The caller holds the lock of the flow.

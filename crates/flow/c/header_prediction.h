@@ -171,7 +171,7 @@ INLINE void fold(struct flow *flow, const struct prediction *prediction, const s
 	acks->last_val = BE32((u32)stamps);
 	acks->last_ecr = BE32((u32)(stamps >> 32));
 	if (is_data && data->runs_len) {
-		struct run *last = &data->runs[(data->runs_len - 1) & (MOST_RUNS - 1)];
+		struct run *last = &data->runs[0];
 		u32 from = last->end, next = READ_ONCE(prediction->next);
 
 		if (!before(from, next))
@@ -194,7 +194,7 @@ INLINE void fold(struct flow *flow, const struct prediction *prediction, const s
 		if (direction == OUTGOING)
 			forget_shown(acks, ack);
 		acks->bytes_acked += ack - acks->acked;
-		acks->acked = acks->last_ack = ack;
+		acks->acked = ack;
 		acks->last_window = last >> 32;
 		acks->shown = later(acks->shown, ack);
 	}
@@ -240,9 +240,9 @@ INLINE void bound_prediction(const struct flow *flow, struct prediction *predict
 // Whether the next ACK of a half needs no decision.
 INLINE int is_quiet(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
-	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_RESET | HALF_LIMITED;
+	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_RESET | HALF_LIMITED | HALF_TO_FLUSH;
 
-	return !(half->flags & busy) && !half->flush_at && !half->sack_len && !is_held(half) && !refreshes(rules, half, link, now);
+	return !(half->flags & busy) && !half->sack_len && !is_held(half) && !refreshes(rules, half, link, now);
 }
 
 // Which packets are predicted after this one: PREDICT_DATA, PREDICT_ACKS or, for none, PREDICT_IDLE.
@@ -258,8 +258,8 @@ INLINE u32 kind_after(const struct flow *flow, const struct link *link, const vo
 		return PREDICT_IDLE;
 	if ((acks->flags & known) != known || (acks->flags | data->flags) & HALF_ENDING || !is_quiet(rules, acks, link, packet->now))
 		return PREDICT_IDLE;
-	if (acks->acked != packet->ack || acks->last_ack != packet->ack || acks->last_window != packet->window ||
-	    acks->last_nxt != end || acks->last_val != packet->val || acks->last_ecr != packet->ecr)
+	if (acks->acked != packet->ack || acks->last_window != packet->window || acks->last_nxt != end || acks->last_val != packet->val ||
+	    acks->last_ecr != packet->ecr)
 		return PREDICT_IDLE;
 	if (!packet->len)
 		return verdict->advances && acks->flags & HALF_FAST && acks->runs_len ? PREDICT_ACKS : PREDICT_IDLE;
@@ -267,7 +267,7 @@ INLINE u32 kind_after(const struct flow *flow, const struct link *link, const vo
 		return PREDICT_IDLE;
 	if (direction == INCOMING && (flow->outgoing.flags & (HALF_ACKED | HALF_LAST)) != (HALF_ACKED | HALF_LAST))
 		return PREDICT_IDLE;
-	const struct run *last = &data->runs[(data->runs_len - 1) & (MOST_RUNS - 1)];
+	const struct run *last = &data->runs[0];
 	int is_whole = last->end == end && last->size == data->longest_segment && last->size <= 0xffff;
 
 	return is_whole ? PREDICT_DATA : PREDICT_IDLE;
@@ -291,9 +291,10 @@ INLINE void update_predictions(struct flow *flow, const struct link *link, const
 {
 	int is_only_ack = (packet->flags & ~PSH) == ACK;
 	// The echo of a TSval counts as a round trip only while data flows in: so the next segment takes the slow path.
-	int begins_to_wait = direction == OUTGOING && flow->flags & TRIP_STAMPED && flow->stamped_at == packet->now;
+	int is_awaited = direction == OUTGOING && kind_of(other->state) == PREDICT_DATA && flow->flags & TRIP_STAMPED &&
+			 flow->stamped_at == packet->now;
 
-	if (!is_only_ack || (begins_to_wait && kind_of(other->state) == PREDICT_DATA)) {
+	if (!is_only_ack || is_awaited) {
 		// Another processor may have recorded packets since it was folded.
 		fold(flow, other, key, !direction);
 		stop_prediction(other, key);

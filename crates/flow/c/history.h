@@ -49,19 +49,22 @@ INLINE int is_before_window(const struct half *half, const struct packet *packet
 // Whether a segment of the receiver opens a window that was smaller than a segment.
 INLINE int opens_window(const struct half *half, const struct packet *packet)
 {
+	if (!(half->flags & HALF_LAST) || packet->window <= half->last_window)
+		return 0;
 	u32 segment = half->longest_segment ? half->longest_segment : 1;
 
-	return half->flags & HALF_LAST && ((u32)half->last_window << shift_or(half, 0)) < segment &&
-	       packet->window > half->last_window;
+	return ((u32)half->last_window << shift_or(half, 0)) < segment;
 }
 
 // ---- Data ----
 
 INLINE void note_stamp(struct half *half, const struct packet *packet)
 {
-	if (!half->first_stamp_at) {
+	if (!(half->flags & HALF_STAMPED)) {
 		half->first_stamp_at = half->newest_stamp_at = packet->now;
 		half->first_stamp = half->newest_stamp = packet->val;
+		if (packet->now)
+			half->flags |= HALF_STAMPED;
 	} else if (before(half->newest_stamp, packet->val)) {
 		half->newest_stamp_at = packet->now;
 		half->newest_stamp = packet->val;
@@ -87,7 +90,8 @@ INLINE void note_data(struct half *half, const struct packet *packet)
 	half->last_data_at = packet->now;
 	u32 size = size_of_segments(packet->segment_size, packet->len);
 
-	if (size > half->longest_segment)
+	// No run is of longer segments than the longest one, which is in another cache line.
+	if (!(half->runs_len && size <= half->runs[0].size) && size > half->longest_segment)
 		half->longest_segment = size;
 	note_run(half, packet->seq, packet->seq + packet->len, size);
 }
@@ -109,7 +113,6 @@ INLINE void note_last(struct half *half, const struct packet *packet)
 	u32 shift = packet->flags & SYN && packet->window_scale != UNKNOWN_SHIFT ? packet->window_scale : 0;
 
 	half->last_nxt = half->flags & HALF_LAST ? later(half->last_nxt, end) : end;
-	half->last_ack = packet->ack;
 	half->last_window = packet->window >> (shift > 14 ? 14 : shift);
 	half->last_ttl = packet->ttl;
 	half->last_class = packet->traffic_class & 0xfc; // without ECN (RFC 3168)
@@ -187,6 +190,20 @@ INLINE void forget_shown(struct half *half, u32 ack)
 	half->shown_len = MOST_SHOWN;
 }
 
+INLINE void flush_by(struct half *half, u64 at)
+{
+	half->flush_at = at;
+	half->flags |= HALF_TO_FLUSH;
+}
+
+INLINE void cancel_flush(struct half *half)
+{
+	if (!(half->flags & HALF_TO_FLUSH))
+		return;
+	half->flush_at = 0;
+	half->flags &= ~HALF_TO_FLUSH;
+}
+
 // Whether the receiver has acknowledged more than the sender was shown.
 INLINE int is_held(const struct half *half)
 {
@@ -215,16 +232,16 @@ INLINE u64 whole_micros(u64 nanos)
 // Measures the bytes in flight: those acknowledged in a round trip.
 INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
 {
-	u64 round_trip = flow->smoothed + flow->beyond;
-
 	if (!(flow->flags & TRIP_SAMPLED))
 		return;
 	if (half->flight_since) {
+		u64 round_trip = flow->flags & TRIP_BEYOND ? flow->smoothed + flow->beyond : flow->smoothed;
 		u64 elapsed = since(now, half->flight_since);
-		u64 bytes = half->bytes_acked - half->flight_from;
 
 		if (elapsed < round_trip)
 			return;
+		u64 bytes = half->bytes_acked - half->flight_from;
+
 		if (bytes > 0xffffffff)
 			bytes = 0xffffffff;
 		u64 micros = whole_micros(elapsed);

@@ -22,9 +22,9 @@ INLINE void note_stage(struct flow *flow, const struct packet *packet, int direc
 {
 	u32 fin = packet->seq + seq_len(packet);
 
-	flow->seen_at = packet->now;
-	if (!flow->began_at)
+	if (!flow->seen_at)
 		flow->began_at = packet->now;
+	flow->seen_at = packet->now;
 	if (direction == OUTGOING) {
 		flow->bytes_out += packet->len;
 		if (packet->flags & SYN && !(packet->flags & ACK)) {

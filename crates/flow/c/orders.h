@@ -20,7 +20,7 @@ INLINE void apply(struct half *half, const struct order *order)
 		half->flags &= ~HALF_SHRUNK;
 		// ACKs held since the controller looked are flushed as well.
 		if (!is_held(half))
-			half->flush_at = 0;
+			cancel_flush(half);
 		break;
 	case ORDER_SHOW:
 		show(half, order->now, order->a);

@@ -61,7 +61,7 @@ INLINE void time_incoming(struct flow *flow, const struct packet *packet)
 	const struct half *acks = &flow->incoming;
 
 	// Header prediction took the ACK that ends it: its time is unknown.
-	if (acks->flags & HALF_ACKED && !before(acks->acked, flow->timed))
+	if (flow->flags & TRIP_TIMED && acks->flags & HALF_ACKED && !before(acks->acked, flow->timed))
 		flow->flags &= ~TRIP_TIMED;
 	if (flow->flags & TRIP_TIMED && !before(packet->ack, flow->timed)) {
 		flow->flags &= ~TRIP_TIMED;

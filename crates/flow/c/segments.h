@@ -12,7 +12,7 @@ INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
 	u32 len = half->runs_len;
 
 	if (len) {
-		struct run *last = &half->runs[(len - 1) & (MOST_RUNS - 1)];
+		struct run *last = &half->runs[0];
 
 		if (!before(last->end, end))
 			return;
@@ -22,18 +22,13 @@ INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
 			return;
 		}
 	}
-	if (len >= MOST_RUNS) {
-		UNROLL
-		for (int n = 0; n < MOST_RUNS - 1; n++)
-			half->runs[n] = half->runs[n + 1];
-		len = MOST_RUNS - 1;
-	}
-	struct run *run = &half->runs[len & (MOST_RUNS - 1)];
-
-	run->start = start;
-	run->end = end;
-	run->size = size;
-	half->runs_len = len + 1;
+	UNROLL
+	for (int n = MOST_RUNS - 1; n > 0; n--)
+		half->runs[n] = half->runs[n - 1];
+	half->runs[0].start = start;
+	half->runs[0].end = end;
+	half->runs[0].size = size;
+	half->runs_len = len >= MOST_RUNS ? MOST_RUNS : len + 1;
 }
 
 // Where the last `wanted` whole segments before `acked` begin. A gap between two runs counts as one segment. Returns whether that is
@@ -44,7 +39,7 @@ INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limi
 	int has_later = 0;
 
 	UNROLL
-	for (int n = MOST_RUNS - 1; n >= 0; n--) {
+	for (int n = 0; n < MOST_RUNS; n++) {
 		const struct run *run = &half->runs[n];
 
 		if (n >= half->runs_len || !before(run->start, acked))
@@ -74,5 +69,5 @@ INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limi
 // Where the last byte ended. There must be a run.
 INLINE u32 runs_end(const struct half *half)
 {
-	return half->runs[(half->runs_len - 1) & (MOST_RUNS - 1)].end;
+	return half->runs[0].end;
 }

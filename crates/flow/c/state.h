@@ -35,43 +35,45 @@ struct block {
 };
 
 // Data in one direction, and its ACKs in the other. The *receiver* of the data makes ACKs; its *sender* is shown some of them. A time of
-// 0 is never.
+// 0 is never. The order of the members is by how often packets need them: see `struct flow`.
 struct half {
-	// Read for nearly every packet, so kept together.
-	u64 last_data_at;   // the last segment with data
+	// For ACKs of something new, and for ACKs that are withheld or lowered.
 	u64 advanced_at;    // the last ACK of something new
 	u64 bytes_acked;    // since the first ACK that was seen
-	u64 newest_stamp_at;
-	u64 flush_at;       // held ACKs are to be flushed then
+	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then
 	u64 hold_from;      // nothing is held before so many bytes are acknowledged
-	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then,
-	u64 flight_from;    // with so many bytes acknowledged
-	u32 newest_stamp;   // the sender's newest TSval
-	u32 acked;          // the highest ACK of the receiver
-	u32 shown;          // the highest ACK that the sender was shown
+	u64 flush_at;       // held ACKs are to be flushed then; 0 without HALF_TO_FLUSH
 	u32 longest_segment;
-	u32 last_nxt;       // SND.NXT after the receiver's last segment,
-	u32 last_ack;       // and its ACK,
-	u32 last_val;       // TSval
-	u32 last_ecr;       // and TSecr
-	u32 flags;
 	u32 flight_bytes;   // in flight during the last round trip; 0 if unknown, or if the flow is fast
-	u32 flushed_from;   // `shown` before a flush that no data has followed
+	u32 shown_next;     // where the next entry of `shown_lately`, a ring, goes
+	u32 withheld, lowered; // ACKs
+	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
+	// For every packet.
+	u64 newest_stamp_at;
+	u64 last_data_at;   // the last segment with data
+	u32 flags;
+	u32 acked;          // the highest ACK of the receiver: that of its last segment, too
+	u32 shown;          // the highest ACK that the sender was shown
+	u32 newest_stamp;   // the sender's newest TSval
+	u32 last_nxt;       // SND.NXT after the receiver's last segment,
+	u32 last_val;       // and its TSval
+	u32 last_ecr;       // and TSecr
 	u16 last_window;
 	u8 last_ttl, last_class;
 	u8 runs_len, shown_len, sack_len;
 	u8 window_shift;    // UNKNOWN_SHIFT until a SYN was seen
-	u32 shown_next;     // where the next entry of `shown_lately`, a ring, goes
-	struct run runs[MOST_RUNS];
-	struct shown shown_lately[MOST_SHOWN];
-	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
-	u64 first_stamp_at;
-	u64 refresh_at, refresh_ticks_per_sec;
+	struct run runs[MOST_RUNS]; // the newest one first, which every packet needs
+	// For some packets.
 	u32 first_stamp;
 	u32 refresh_stale, refresh_value;
-	u32 most_window; // the sender is shown no larger one, in bytes
-	u32 resumed_from; // with HALF_RESUMED: the sender's SND.UNA
-	u32 unused;
+	struct shown shown_lately[MOST_SHOWN];
+	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
+	u64 flight_from;    // the bytes that were acknowledged at `flight_since`
+	u64 first_stamp_at;
+	u64 refresh_at, refresh_ticks_per_sec;
+	u32 most_window;    // the sender is shown no larger one, in bytes
+	u32 flushed_from;   // `shown` before a flush that no data has followed
+	u32 unused[6];
 };
 
 #define UNKNOWN_SHIFT 0xff
@@ -90,31 +92,46 @@ struct half {
 #define HALF_LIMITED 0x800    // `most_window` is valid,
 #define HALF_UNTIL_HEARD 0x1000 // until the next ACK of the receiver
 #define HALF_RESUMED 0x2000   // the sender has retransmitted after a long silence, and the receiver has not answered yet
+#define HALF_STAMPED 0x4000   // `first_stamp*` and `newest_stamp*` are valid
+#define HALF_TO_FLUSH 0x8000  // `flush_at` is valid
 
-// What is remembered of a connection.
+// What is remembered of a connection. The members are ordered by how often packets need them, in cache lines.
 struct flow {
 	struct bpf_spin_lock lock;
 	u32 epoch; // of the link, when the last segment passed
-	// Round trips, queues included.
-	u64 smoothed, latest, least;
-	u64 stamped_at, timed_at, heard_at;
-	u32 stamped, timed, nxt;
 	u32 flags;
-	// Of a shell between two hosts (between.h); 0 at the host itself.
-	u64 beyond; // the shortest round trip from the shell to the host
-	u64 far_stamped_at, far_timed_at;
-	u32 far_stamped, far_timed;
-	// For the owner of the flow table, and for senders of frames.
-	u64 seen_at, began_at;
-	u64 bytes_in, bytes_out;
-	u32 withheld, lowered;
-	u32 host_isn, host_fin, peer_fin;
+	u16 stage, unused;
+	u64 heard_at, seen_at;
+	// For every packet; frames are for their senders.
 	u8 frame_out[FRAME_LEN], frame_in[FRAME_LEN];
-	u16 stage;
-	u16 unused[3];
+	u32 stamped;
+	u64 bytes_in, bytes_out;
+	u64 smoothed; // the round trip, queues included
+	u32 timed, nxt;
 	struct half outgoing; // data that comes in: its ACKs go out
 	struct half incoming; // data that goes out: its ACKs come in
+	// Round trips, queues included.
+	u64 latest, least;
+	u64 stamped_at, timed_at;
+	// Of a shell between two hosts (between.h); 0 at the host itself.
+	u64 beyond; // the shortest round trip from the shell to the host; 0 without TRIP_BEYOND
+	u64 far_stamped_at, far_timed_at;
+	u32 far_stamped, far_timed;
+	// For the owner of the flow table.
+	u64 began_at;
+	u32 host_isn, host_fin, peer_fin, unused_too;
 };
+
+// While the link is up, data in order need 224 bytes of an established flow: from `lock` to `seen_at`, from `frame_out` to `nxt`, and of each
+// half from `newest_stamp_at` to `runs[0]`. ACKs of something new also need `advanced_at` to `resumed_from` of their half, and an entry of
+// `shown_lately`. What follows the halves is for those packets of each round trip that measure it. src/tests/cache_lines.rs tests this.
+//
+// In the kernel, `frame_out` begins a cache line: a value of the hash table begins 96 bytes after an aligned address (since Linux 6.1, on
+// 64-bit machines). The first 32 bytes share their line with the key.
+_Static_assert(__builtin_offsetof(struct flow, frame_out) == 32, "the first part is half a cache line");
+_Static_assert(__builtin_offsetof(struct flow, outgoing) == 32 + 64, "the second part is a cache line");
+_Static_assert(__builtin_offsetof(struct half, newest_stamp_at) == 64 && __builtin_offsetof(struct half, runs[1]) == 128 &&
+	       sizeof(struct half) % 64 == 0, "the first two parts of both halves are cache lines");
 
 // What every packet of a connection touches where there are many: 128 bytes. The rest, a `struct flow`, is apart, for flows that need it
 // (entry.h).
@@ -156,6 +173,7 @@ _Static_assert(sizeof(struct entry) == 128, "two cache lines");
 #define TRIP_NXT 0x8     // `nxt` is valid
 #define TRIP_FAR_STAMPED 0x10 // the echo of `far_stamped`, which the peer sent at `far_stamped_at`, is awaited
 #define TRIP_FAR_TIMED 0x20   // the ACK of `far_timed`, which the peer sent at `far_timed_at`, is awaited
+#define TRIP_BEYOND 0x40      // `beyond` is valid
 
 #define STAGE_ISN 0x1 // `host_isn` is valid
 #define STAGE_HOST_FIN 0x2

@@ -246,7 +246,20 @@ pub(crate) fn ends_to_bytes(ends: &Ends) -> [u8; size_of::<Ends>()] {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::c;
-    use crate::layout::{Half, LAYOUT};
+    use crate::layout::{Flow, Half, LAYOUT};
+
+    /// A flow as bytes.
+    pub(crate) type FlowBytes = [u8; size_of::<Flow>()];
+
+    pub(crate) fn flow_to_bytes(flow: &Flow) -> FlowBytes {
+        // SAFETY: integers without padding: all bytes are written.
+        unsafe { std::mem::transmute_copy(flow) }
+    }
+
+    pub(crate) fn flow_from_bytes(bytes: &FlowBytes) -> Flow {
+        // SAFETY: as many bytes, and any bytes are a flow.
+        unsafe { std::mem::transmute_copy(bytes) }
+    }
 
     pub(crate) fn note_run(half: &mut Half, start: u32, end: u32, size: u32) {
         // SAFETY: as in the module above.

@@ -215,12 +215,12 @@ impl Flow {
 
     /// The number of ACKs withheld.
     pub const fn withheld(&self) -> u32 {
-        self.withheld
+        self.outgoing.withheld.wrapping_add(self.incoming.withheld)
     }
 
     /// The number of ACKs lowered.
     pub const fn lowered(&self) -> u32 {
-        self.lowered
+        self.outgoing.lowered.wrapping_add(self.incoming.lowered)
     }
 }
 

@@ -53,7 +53,7 @@ impl Half {
     /// The end of the data that has passed.
     fn end(&self) -> Option<Seq> {
         let len = usize::from(self.runs_len).min(MOST_RUNS);
-        self.runs[..len].last().map(|run| Seq::new(run.end))
+        self.runs[..len].first().map(|run| Seq::new(run.end))
     }
 
     /// Whether the receiver acknowledges data of which none has passed: they take another path.
@@ -198,7 +198,7 @@ impl Half {
         let stamps = Timestamps { val: self.last_val, ecr: self.last_ecr };
         LastSent(self.has(HALF_LAST).then_some(SentNumbers {
             nxt: Seq::new(self.last_nxt),
-            ack: Seq::new(self.last_ack),
+            ack: Seq::new(self.acked),
             window: self.last_window,
             timestamps: self.has(HALF_LAST_STAMPS).then_some(stamps),
             ttl: self.last_ttl,

@@ -13,6 +13,8 @@ use crate::{
     Rules, WindowLimit,
 };
 
+mod cache_lines;
+
 const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
 

@@ -185,10 +185,7 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 // Whether an address belongs to mobile hosts, by the networks of the configuration.
 INLINE int is_of_network(const struct address *address)
 {
-	struct network_key key = {.bits = 128, .address = *address};
-	u32 *kind = bpf_map_lookup_elem(&networks, &key);
-
-	return kind && *kind;
+	return value_of_network(&networks, address) != 0;
 }
 
 SEC("classifier")

@@ -19,10 +19,7 @@ struct {
 
 INLINE int gives_signs(const struct address *address)
 {
-	struct network_key key = {.bits = 128, .address = *address};
-	u32 *kind = bpf_map_lookup_elem(&thesis_networks, &key);
-
-	return kind && *kind;
+	return value_of_network(&thesis_networks, address) != 0;
 }
 
 #define IP_RESERVED 0x8000

@@ -25,10 +25,7 @@ struct {
 // SPLIT_*; 0 for a host without split connections.
 INLINE u32 split_kind(const struct address *address)
 {
-	struct network_key key = {.bits = 128, .address = *address};
-	u32 *kind = bpf_map_lookup_elem(&split_networks, &key);
-
-	return kind ? *kind : 0;
+	return value_of_network(&split_networks, address);
 }
 
 #define IS_NO_SYN 0

@@ -61,6 +61,15 @@ struct {
 	__type(value, u32);
 } networks SEC(".maps");
 
+// The value of the longest prefix of an address in a map of networks; 0 without one.
+INLINE u32 value_of_network(void *map, const struct address *address)
+{
+	struct network_key key = {.bits = 128, .address = *address};
+	u32 *value = bpf_map_lookup_elem(map, &key);
+
+	return value ? *value : 0;
+}
+
 // When packets pass whatever their course is; and when SYNs pass unsplit.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
