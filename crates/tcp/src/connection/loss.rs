@@ -120,11 +120,11 @@ impl Connection {
         if !report.advanced {
             self.add_departed(report);
         } else if self.loss_detection() == LossDetection::Reno {
-            // 4.3BSD Reno: any ACK of new data ends fast recovery.
+            // 4.3BSD Reno: any ACK of new data ends fast recovery. What a timeout before it took back is retransmitted after it, as
+            // SND.NXT is then where it was before the fast retransmit.
             self.queue.reset_dup_acked();
-            self.queue.unmark_lost();
             self.end_reduction(now);
-            self.set_recovery_state(RecoveryState::Open);
+            self.set_recovery_state(if self.queue.lost() > 0 { RecoveryState::Loss } else { RecoveryState::Open });
             return false;
         } else if self.try_undo_partial(now, report) {
             return false;

@@ -169,6 +169,26 @@ fn bsd_has_no_bar_after_a_timeout() {
     t.forget_sent();
 }
 
+/// A fast retransmit in the slow start after a timeout puts SND.NXT back to where it was: what the timeout took back follows,
+/// with ACKs, and without another timeout.
+#[test]
+fn reno_continues_after_a_timeout_and_a_fast_retransmit() {
+    let mut t = out(reno(), 8);
+    t.at(1500).expect(data(1, 1001).reason(Reason::Timeout));
+    (0..3).for_each(|_| t.inject(seg()));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.at(1600).inject(seg().ack(1001));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Loss);
+    t.expect_cwnd(2, Some(2));
+    t.expect(data(2001, 3001).reason(Reason::LossRecovery));
+    t.at(1700).inject(seg().ack(3001));
+    t.expect_segments(3001, 6001, Reason::LossRecovery);
+    t.at(1800).inject(seg().ack(8001));
+    assert_eq!(t.connection.counters().timeouts, 1);
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+}
+
 /// After an RTO of silence the window is one segment.
 #[test]
 fn bsd_restarts_after_idle() {
