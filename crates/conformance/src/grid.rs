@@ -112,6 +112,9 @@ pub trait GridPlace: Copy + Ord + Display + Send + Sync {
     fn connections(self) -> u32 {
         1
     }
+
+    /// Whether its runs have bounds to meet. The others are for comparison.
+    fn has_bounds(self) -> bool;
 }
 
 /// The open files of a run besides its connections: namespaces, devices, programs and maps. Ten concurrent runs had
@@ -372,6 +375,10 @@ mod tests {
     impl GridPlace for u32 {
         fn connections(self) -> u32 {
             self
+        }
+
+        fn has_bounds(self) -> bool {
+            true
         }
     }
 

@@ -84,9 +84,9 @@ impl Report {
         let place = plain.place;
         let beside: Vec<&Cell> = self.results.cells().iter().filter(|cell| cell.place.is_beside(place)).collect();
         let number = |value: Option<f64>, digits| value.map_or("never".to_owned(), |value| format!("{value:.digits$}"));
-        let first = compared(&beside, |cell| marked(cell.is_late(), &number(cell.first_data_ms, 0)));
-        let total = compared(&beside, |cell| number(cell.total_s, 2));
-        let percent = |cell: &Cell| number(cell.ideal_share.map(|share| share * 100.0), 1);
+        let first = compared(&beside, |cell| marked(cell.is_late(), &number(cell.figures.first_data_ms, 0)));
+        let total = compared(&beside, |cell| number(cell.figures.total_s, 2));
+        let percent = |cell: &Cell| number(cell.figures.ideal_share.map(|share| share * 100.0), 1);
         let share = compared(&beside, |cell| marked(cell.is_slow(), &percent(cell)));
         let (sender, direction) = (place.sender.name(), place.direction.name());
         let away = spaced(place.cut.unwrap_or(holdover_base::Duration::ZERO));

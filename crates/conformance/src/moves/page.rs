@@ -91,7 +91,7 @@ impl Report {
 
 /// The row of many exchanges.
 fn row_of_exchanges(cell: &Cell) -> Option<String> {
-    let all = cell.distribution.as_ref()?;
+    let all = cell.figures.distribution.as_ref()?;
     let p99 = marked(cell.is_tail_late(), &millis_or_never(Some(all.p99_ms)));
     let [median, longest] = [all.median_ms, all.longest_ms].map(|millis| millis_or_never(Some(millis)));
     Some(format!("| {} | {median} | {p99} | {longest} |\n", all.exchanges))
@@ -100,12 +100,12 @@ fn row_of_exchanges(cell: &Cell) -> Option<String> {
 /// The row of a connection over a move.
 fn row(cell: &Cell) -> String {
     let exchange = if cell.place.means.is_hip() {
-        marked(cell.is_exchange_late(), &millis_or_never(cell.exchange_ms))
+        marked(cell.is_exchange_late(), &millis_or_never(cell.figures.exchange_ms))
     } else {
         "–".to_owned()
     };
-    let first = marked(cell.is_data_late(), &millis_or_never(cell.first_data_ms));
-    let total = match cell.total_s {
+    let first = marked(cell.is_data_late(), &millis_or_never(cell.figures.first_data_ms));
+    let total = match cell.figures.total_s {
         None if cell.place.means == Means::Plain => "never: the connection dies".to_owned(),
         total => seconds_or_never(total),
     };
