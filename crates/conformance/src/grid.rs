@@ -11,7 +11,7 @@ use std::time::Duration;
 use holdover_host::log::with_causes;
 use holdover_host::open_files;
 use holdover_lab::journal::JournalError;
-use holdover_testbed::kernel_release;
+use holdover_testbed::{Lateness, kernel_release};
 use holdover_transfers::NetPath;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -200,6 +200,14 @@ impl Display for Head {
 /// The longest time for a run in which the link is down for `cut`: a timer that ends just before the link's return runs twice as long again.
 pub(super) fn time_limit(cut: holdover_base::Duration) -> holdover_base::Duration {
     holdover_base::Duration::from_secs(60) + cut * 4
+}
+
+/// Watches how late this machine wakes threads and changes links, for grids whose runs it may spoil.
+///
+/// # Errors
+/// It cannot be watched.
+pub(super) fn watch_lateness() -> Result<Lateness, Unable> {
+    Lateness::watch_links().map_err(|why| Unable(with_causes(&why)))
 }
 
 /// A run that a busy machine has spoiled is made again, at most so often in all.

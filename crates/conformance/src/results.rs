@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::grid::{Failure, GridPlace};
+use crate::grid::{Failure, GridPlace, Head};
+use crate::page;
 
 /// The runs at a place, as tables have them, and their figures: medians and what follows from them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -80,6 +81,16 @@ impl<P: GridPlace, F, R> Results<Cell<P, F, R>> {
     pub(super) fn share_that_meets_bounds(&self) -> String {
         let meeting = self.bounded().filter(|cell| cell.misses.is_empty()).count();
         format!("{meeting} of {}", self.bounded().count())
+    }
+
+    /// The summary line of a grid whose cells with bounds are those with `help`.
+    pub(super) fn in_a_line(&self, help: &str, head: &Head) -> String {
+        format!("{} cells with {help} reach their bounds, in {} s", self.share_that_meets_bounds(), head.seconds)
+    }
+
+    /// The section that names the places that miss bounds.
+    pub(super) fn misses(&self) -> String {
+        page::misses(self.bounded().map(|cell| (cell.place, &cell.misses[..])))
     }
 
     /// A table with a line for each run: the fields of its cell, its number from 1 on, and its own fields.

@@ -11,9 +11,7 @@ use super::cells::{Cell, NOISE, SLOWER};
 use super::kinds::{KINDS, Kind};
 use super::world::TRANSFER_TIME;
 use crate::grid::{GridPlace as _, GridReport, Head};
-use crate::page::{
-    compared, failures, marked, medians, millis_or_never, misses, number, page, seconds_or_never, section,
-};
+use crate::page::{compared, failures, marked, medians, millis_or_never, number, page, seconds_or_never, section};
 use crate::results::Results;
 use crate::routed::near_delay;
 
@@ -124,15 +122,13 @@ impl GridReport for Report {
     }
 
     fn in_a_line(&self) -> String {
-        let reached = self.results.share_that_meets_bounds();
-        format!("{reached} cells with the agent reach their bounds, in {} s", self.head.seconds)
+        self.results.in_a_line("the agent", &self.head)
     }
 
     /// As `docs/conformance/agent-links.md`.
     fn markdown(&self) -> String {
         let tables: String = KINDS.iter().map(|kind| self.table(kind)).collect();
-        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(self.results.failures()), missed, tables];
+        let sections = [failures(self.results.failures()), self.results.misses(), tables];
         page("The agent on links with carrier and neighbours", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 

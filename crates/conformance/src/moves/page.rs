@@ -10,9 +10,7 @@ use super::means::KEEP_ALIVE_S;
 use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
 use super::run::{MOVES_AFTER, TRANSFER_TIME};
 use crate::grid::{GridReport, Head};
-use crate::page::{
-    failures, in_millis, marked, medians, millis_or_never, misses, number, page, seconds_or_never, section,
-};
+use crate::page::{failures, in_millis, marked, medians, millis_or_never, number, page, seconds_or_never, section};
 use crate::results::Results;
 
 /// Everything that is reported.
@@ -118,15 +116,13 @@ impl GridReport for Report {
     }
 
     fn in_a_line(&self) -> String {
-        let reached = self.results.share_that_meets_bounds();
-        format!("{reached} cells with holdover hip reach their bounds, in {} s", self.head.seconds)
+        self.results.in_a_line("holdover hip", &self.head)
     }
 
     /// As `docs/conformance/moves.md`.
     fn markdown(&self) -> String {
         let tables: String = KINDS.iter().map(|kind| self.table(kind)).collect();
-        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(self.results.failures()), missed, tables];
+        let sections = [failures(self.results.failures()), self.results.misses(), tables];
         page("Connections over moves to another address", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
