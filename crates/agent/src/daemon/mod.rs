@@ -98,20 +98,9 @@ pub enum DaemonError {
         /// The missing prerequisites, and how to get them.
         problem: String,
     },
-    /// Something else is in the place of the control socket.
-    #[error("{} exists and is not a socket; choose another path for the control socket (--socket)", path.display())]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The control socket cannot be created.
-    #[error("cannot create the control socket {}; run as root, or choose another path (--socket)", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
+    /// The control socket is not available for another reason.
+    #[error(transparent)]
+    Control(ControlSocketError),
     /// Signal handlers cannot be installed.
     #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
@@ -127,8 +116,7 @@ impl From<ControlSocketError> for DaemonError {
     fn from(error: ControlSocketError) -> Self {
         match error {
             ControlSocketError::AlreadyRunning { path, pid } => Self::AlreadyRunning { path, pid },
-            ControlSocketError::NotASocket { path } => Self::NotASocket { path },
-            ControlSocketError::Refused { path, source } => Self::Socket { path, source },
+            other => Self::Control(other),
         }
     }
 }
