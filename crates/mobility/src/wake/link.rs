@@ -6,10 +6,10 @@ use holdover_flow::{FlowTable, LinkState, Stall};
 use super::at::{At, BOTH};
 use super::attempt::Path;
 use super::between::Inquiry;
-use super::state::Standing;
+use super::state::{Standing, State};
 use super::waking::Waking;
 use super::{LetGo, WakeControl};
-use crate::{Direction, LinkEvent, ack_stall, hold_back};
+use crate::{Connection, Direction, LinkEvent, ack_stall, hold_back};
 
 /// After a stall without a cut, there is none for this long.
 pub(super) const STALL_PAUSE: Duration = Duration::from_secs(1);
@@ -160,7 +160,19 @@ impl WakeControl {
                 connections.insert(connection, state);
             }
         });
-        // Packets for them in the meantime are lost, too.
+        self.wait_for_those_at_rest(now, at_rest);
+        for (connection, flow) in spoilt {
+            let Some(state) = self.connections.get_mut(&connection) else { continue };
+            for direction in BOTH {
+                let at = At { connection, direction };
+                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
+            }
+        }
+    }
+
+    /// Wakes the peers of idle connections at the link's return, too: packets from them in the meantime are lost. Each has the time of its
+    /// last data.
+    fn wait_for_those_at_rest(&mut self, now: Instant, mut at_rest: Vec<(Instant, Connection, State)>) {
         at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
         let is_recent = |at: Instant| now.saturating_since(at) <= RECENTLY;
         let woken = at_rest.into_iter().take(MOST_AT_REST).enumerate();
@@ -169,13 +181,6 @@ impl WakeControl {
             let state = self.connections.entry(connection).or_insert(state);
             state.outgoing.wait();
             state.standing = Standing::AtRest;
-        }
-        for (connection, flow) in spoilt {
-            let Some(state) = self.connections.get_mut(&connection) else { continue };
-            for direction in BOTH {
-                let at = At { connection, direction };
-                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
-            }
         }
     }
 
