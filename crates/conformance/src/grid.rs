@@ -242,6 +242,23 @@ pub struct Outcome<P, R> {
     pub(super) failures: Vec<Failure>,
 }
 
+impl<P: GridPlace, R: Serialize + DeserializeOwned> Outcome<P, R> {
+    /// Keeps a run, in the journal too. Returns a warning if the journal cannot be written.
+    fn keep(&mut self, place: P, run: R, journal: &Journal<R>) -> Option<String> {
+        let written = journal.write(&place.to_string(), &run);
+        self.runs.entry(place).or_default().push(run);
+        written.err().map(|error| with_causes(&error))
+    }
+
+    /// Notes a run that could not be made; returns the warning.
+    fn fail(&mut self, place: String, error: &impl Error) -> String {
+        let failure = Failure { place, error: with_causes(error) };
+        let warning = format!("{}: {}", failure.place, failure.error);
+        self.failures.push(failure);
+        warning
+    }
+}
+
 /// A run that could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Failure {
@@ -282,9 +299,10 @@ where
         None => true,
     });
     watch(Progress::Begun { done: all - queue.len(), all });
-    let (next, succeeded) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let open_files = OpenFiles::new(open_files::raise_limit().saturating_sub(OPEN_FILES_OF_THE_GRID));
     let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
+    let succeeded = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.unwrap_or(P::JOBS) {
             scope.spawn(|| {
@@ -296,19 +314,13 @@ where
                     drop(share);
                     watch(Progress::Ended);
                     let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
-                    match run {
-                        Ok(run) => {
-                            succeeded.fetch_add(1, Ordering::Relaxed);
-                            if let Err(error) = journal.write(&name, &run) {
-                                watch(Progress::Warning(&with_causes(&error)));
-                            }
-                            outcome.runs.entry(place).or_default().push(run);
-                        }
-                        Err(error) => {
-                            let failure = Failure { place: name, error: with_causes(&error) };
-                            watch(Progress::Warning(&format!("{}: {}", failure.place, failure.error)));
-                            outcome.failures.push(failure);
-                        }
+                    succeeded.fetch_add(usize::from(run.is_ok()), Ordering::Relaxed);
+                    let warning = match run {
+                        Ok(run) => outcome.keep(place, run, &journal),
+                        Err(error) => Some(outcome.fail(name, &error)),
+                    };
+                    if let Some(warning) = warning {
+                        watch(Progress::Warning(&warning));
                     }
                     if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= HOPELESS {
                         next.store(queue.len(), Ordering::Relaxed);
