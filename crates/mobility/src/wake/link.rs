@@ -53,6 +53,19 @@ impl Link {
     pub(super) fn is_up(&self) -> bool {
         self.down_at.is_none() || self.release_at.is_some()
     }
+
+    /// This link cut now, or still down.
+    fn cut(self, now: Instant) -> Self {
+        Self {
+            down_at: self.down_at.or(Some(now)),
+            release_at: None,
+            stall: None,
+            epoch: self.epoch.wrapping_add(1),
+            is_inferred: false,
+            silent_since: None,
+            ..self
+        }
+    }
 }
 
 impl WakeControl {
@@ -111,15 +124,7 @@ impl WakeControl {
         self.end_waking(now, path);
         let link = self.link;
         let stalling = holdover_flow::Link::new(&self.link_state());
-        self.link = Link {
-            down_at: link.down_at.or(Some(now)),
-            release_at: None,
-            stall: None,
-            epoch: link.epoch.wrapping_add(1),
-            is_inferred: false,
-            silent_since: None,
-            ..link
-        };
+        self.link = link.cut(now);
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
         // From now on only packets that still arrive change flows.
         path.set_link(self.link_state());
