@@ -300,7 +300,7 @@ impl<A: Attach> Daemon<A> {
     /// # Errors
     /// Something essential has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        let links = self.core.looked_after();
+        let links = self.core.managed_links();
         for awaited in self.setup.interfaces.iter().filter(|name| !links.contains(name)) {
             tracing::warn!(interface = awaited, "the interface does not exist yet");
         }
@@ -317,7 +317,7 @@ impl<A: Attach> Daemon<A> {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
             self.report_changes(now);
         }
-        self.look_at_wifi(now);
+        self.measure_wifi_levels(now);
         let may_sleep = self.sleep.handle_timeout(now);
         if let Some(event) = may_sleep {
             self.core.handle_sleep_foreseen(now, event);
@@ -368,7 +368,7 @@ impl<A: Attach> Daemon<A> {
     }
 
     fn read_logind(&mut self, now: Instant) {
-        let has_links = !self.core.looked_after().is_empty();
+        let has_links = !self.core.managed_links().is_empty();
         for event in self.sleep.handle_ready(now, self.setup.config.signals.suspend, has_links) {
             self.core.handle_sleep_foreseen(now, event);
         }
@@ -428,7 +428,7 @@ impl<A: Attach> Daemon<A> {
                 self.core.configure(now, utc, config, schedule);
                 NextHops::handle_interfaces(&mut self.core, &self.interfaces);
                 self.sleep.follow(self.setup.config.signals.suspend);
-                tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
+                tracing::info!(links = self.core.managed_links().join(", "), "configuration read");
             }
             Err(error) => tracing::error!(%error, "invalid configuration; keeping the current one"),
         }
