@@ -88,7 +88,7 @@ pub enum GridError {
     Journal(#[from] JournalError),
     /// No run succeeded.
     #[error("{}: {}", .0.place, .0.error)]
-    Hopeless(Failure),
+    NoRunSucceeded(Failure),
 }
 
 /// The result of a grid.
@@ -269,7 +269,7 @@ pub struct Failure {
 }
 
 /// This many failures without a success end the grid: the cause is not one place.
-const HOPELESS: usize = 3;
+const MOST_FAILURES: usize = 3;
 
 /// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
 /// machine. A run that fails is reported, and the others continue. Runs in the journal are not repeated.
@@ -322,7 +322,7 @@ where
                     if let Some(warning) = warning {
                         watch(Progress::Warning(&warning));
                     }
-                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= HOPELESS {
+                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= MOST_FAILURES {
                         next.store(queue.len(), Ordering::Relaxed);
                     }
                 }
@@ -355,7 +355,7 @@ pub fn measure<G: Grid>(
     };
     let started = std::time::Instant::now();
     let outcome = run_all(places, options, journal, watch, |place| grid.run(place, &machine));
-    let outcome = outcome.map_err(GridError::Hopeless)?;
+    let outcome = outcome.map_err(GridError::NoRunSucceeded)?;
     Ok(grid.report(machine, outcome, Head::new(about, started.elapsed(), options.path)))
 }
 
