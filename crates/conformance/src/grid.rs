@@ -176,7 +176,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Of this process, which has taken so long for runs over `path`.
+    /// The conditions of this process, whose runs over `path` took `took` in all.
     fn new(about: About, took: Duration, path: NetPath) -> Self {
         Self {
             command: about.command,

@@ -148,7 +148,7 @@ impl Waker {
         }
     }
 
-    /// A mobile host was heard: if it was silent before, its connections are woken.
+    /// Handles a packet of a mobile host: wakes its connections if it was silent before.
     pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             if self.controls.get(&place).is_some_and(|control| control.silent_since().is_some()) {
@@ -157,7 +157,7 @@ impl Waker {
         }
     }
 
-    /// An absent mobile host is probed: it is asked for the newest ACK of a connection as well.
+    /// Probes an absent mobile host for the newest ACK of a connection, beside address resolution.
     pub(crate) fn ask_receiver(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             if self.controls.contains_key(&place) {
