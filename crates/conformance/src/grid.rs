@@ -11,13 +11,14 @@ use std::time::Duration;
 use holdover_host::log::with_causes;
 use holdover_host::open_files;
 use holdover_lab::journal::JournalError;
-use holdover_testbed::{Lateness, kernel_release};
+use holdover_testbed::Lateness;
 use holdover_transfers::NetPath;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::About;
 use super::journal::Journal;
+use super::origin::Origin;
 use super::progress::Progress;
 
 /// A grid of measurements on this machine's kernel.
@@ -166,11 +167,8 @@ impl OpenFiles {
 /// The conditions under which a report was made.
 #[derive(Debug, Serialize)]
 pub struct Head {
-    pub(super) command: String,
-    pub(super) kernel: String,
-    /// Of this machine, as far as this process may use them.
-    pub(super) cores: usize,
-    pub(super) date: String,
+    #[serde(flatten)]
+    origin: Origin,
     pub(super) seconds: u64,
     pub(super) path: NetPath,
 }
@@ -178,22 +176,14 @@ pub struct Head {
 impl Head {
     /// The conditions of this process, whose runs over `path` took `took` in all.
     fn new(about: About, took: Duration, path: NetPath) -> Self {
-        Self {
-            command: about.command,
-            kernel: kernel_release(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: about.date,
-            seconds: took.as_secs(),
-            path,
-        }
+        Self { origin: Origin::new(about), seconds: took.as_secs(), path }
     }
 }
 
 /// Prints `Made by ... on ... with ... cores; Linux ....`
 impl Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, kernel, cores, date, .. } = self;
-        write!(f, "Made by `{command}` on {date} with {cores} cores; Linux {kernel}.")
+        write!(f, "{}; Linux {}.", self.origin, self.origin.kernel)
     }
 }
 
