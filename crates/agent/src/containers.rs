@@ -66,8 +66,8 @@ impl Containers {
     ///
     /// # Errors
     ///
-    /// Those of the calling thread's namespace cannot be listed. Containers that cannot be entered are left out;
-    /// [`Self::problem`] says why.
+    /// Those of the calling thread's namespace cannot be listed. Containers that cannot be entered are left out,
+    /// for the reason in [`Self::problem`].
     pub fn connections(&mut self) -> Result<Vec<PlacedSocket>, SocketDiagError> {
         let own = SocketDiag::open()?.connections()?;
         let mut all: Vec<_> = own.into_iter().map(|socket| PlacedSocket { socket, namespace: None }).collect();

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use crate::link_watch::LinkState;
 use crate::outcomes::{BOUNDS_S, Outcomes, Resumes};
 use crate::path_engine::Counters;
-use crate::status::Status;
+use crate::status::{LinkStatus, Status};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct LinkLabel {
@@ -61,57 +61,11 @@ impl Collector for ResumeTimes {
 /// The metrics of a status.
 pub fn encode_status(status: &Status) -> String {
     let mut registry = Registry::with_prefix("holdover");
-    let (up, attached) = (Level::<LinkLabel>::default(), Level::<LinkLabel>::default());
-    let (outages, warnings) = (Counts::<LinkLabel>::default(), Counts::<LinkLabel>::default());
-    let (false_warnings, moves) = (Counts::<LinkLabel>::default(), Counts::<LinkLabel>::default());
-    let (woken, unaided) = (Counts::<OutcomeLabel>::default(), Counts::<LinkLabel>::default());
-    let (saved, down) = (Fractions::<LinkLabel>::default(), Seconds::<LinkLabel>::default());
-    let packets = Counts::<PacketLabel>::default();
-    let mut times = Vec::new();
+    let mut links = Links::default();
     for link in &status.links {
-        let label = LinkLabel { interface: link.interface.clone() };
-        up.get_or_create(&label).set(i64::from(link.state != LinkState::Down));
-        attached.get_or_create(&label).set(i64::from(link.problem.is_none()));
-        let record = &link.record;
-        for (family, count) in [
-            (&outages, record.outages),
-            (&warnings, record.warnings),
-            (&false_warnings, record.false_warnings),
-            (&moves, record.moves),
-            (&unaided, record.outcomes.by_itself.count),
-        ] {
-            family.get_or_create(&label).inc_by(count);
-        }
-        down.get_or_create(&label).inc_by(record.down_s);
-        if let Some(saved_s) = record.outcomes.saved_s {
-            saved.get_or_create(&label).set(saved_s);
-        }
-        let Outcomes { at_once, later, never, by_itself, .. } = &record.outcomes;
-        for (outcome, count) in [(AtOnce, at_once.count), (Later, later.count), (Never, *never)] {
-            let label = OutcomeLabel { interface: link.interface.clone(), outcome: outcome.name() };
-            woken.get_or_create(&label).inc_by(count);
-        }
-        for (outcome, resumes) in [(AtOnce, at_once), (Later, later), (ByItself, by_itself)] {
-            let label = OutcomeLabel { interface: link.interface.clone(), outcome: outcome.name() };
-            times.push((label, resumes.clone()));
-        }
-        for (fate, count) in fates(&link.counters) {
-            packets.get_or_create(&PacketLabel { interface: link.interface.clone(), fate }).inc_by(count);
-        }
+        links.note(link);
     }
-    registry.register("link_up", "Whether the link is up", up);
-    registry.register("link_attached", "Whether the agent is in the path of the link's packets", attached);
-    registry.register("link_outages", "How often the link was down", outages);
-    registry.register_with_unit("link_down", "For how long the link was down", Unit::Seconds, down);
-    registry.register("link_warnings", "Warnings of a cut", warnings);
-    registry.register("link_false_warnings", "Warnings after which no cut came", false_warnings);
-    registry.register("link_moves", "How often the link's address changed", moves);
-    registry.register("woken", "Connections that were woken after outages, by outcome", woken);
-    registry.register("unaided", "Connections that resumed after outages before the agent sent anything", unaided);
-    let help = "How much sooner woken connections resumed than by this host's pending retransmission timers";
-    registry.register_with_unit("saved", help, Unit::Seconds, saved);
-    registry.register_collector(Box::new(ResumeTimes(times)));
-    registry.register("packets", "Packets that passed, by fate", packets);
+    links.register(&mut registry);
     registry.register("connections", "Connections that are known", gauge(status.connections_in_all));
     let timeouts = counter(status.user_timeouts.set + status.user_timeouts.set_open);
     registry.register("user_timeouts_set", "User timeouts set on connections", timeouts);
@@ -119,6 +73,87 @@ pub fn encode_status(status: &Status) -> String {
     // Writing to a string does not fail.
     let _ = encode(&mut text, &registry);
     text
+}
+
+/// The metrics of all links.
+#[derive(Default)]
+struct Links {
+    up: Level<LinkLabel>,
+    attached: Level<LinkLabel>,
+    outages: Counts<LinkLabel>,
+    warnings: Counts<LinkLabel>,
+    false_warnings: Counts<LinkLabel>,
+    moves: Counts<LinkLabel>,
+    woken: Counts<OutcomeLabel>,
+    unaided: Counts<LinkLabel>,
+    saved: Fractions<LinkLabel>,
+    down: Seconds<LinkLabel>,
+    packets: Counts<PacketLabel>,
+    times: Vec<(OutcomeLabel, Resumes)>,
+}
+
+impl Links {
+    fn note(&mut self, link: &LinkStatus) {
+        let label = LinkLabel { interface: link.interface.clone() };
+        self.up.get_or_create(&label).set(i64::from(link.state != LinkState::Down));
+        self.attached.get_or_create(&label).set(i64::from(link.problem.is_none()));
+        let record = &link.record;
+        for (family, count) in [
+            (&self.outages, record.outages),
+            (&self.warnings, record.warnings),
+            (&self.false_warnings, record.false_warnings),
+            (&self.moves, record.moves),
+            (&self.unaided, record.outcomes.by_itself.count),
+        ] {
+            family.get_or_create(&label).inc_by(count);
+        }
+        self.down.get_or_create(&label).inc_by(record.down_s);
+        if let Some(saved_s) = record.outcomes.saved_s {
+            self.saved.get_or_create(&label).set(saved_s);
+        }
+        let Outcomes { at_once, later, never, by_itself, .. } = &record.outcomes;
+        for (outcome, count) in [(AtOnce, at_once.count), (Later, later.count), (Never, *never)] {
+            let label = OutcomeLabel { interface: link.interface.clone(), outcome: outcome.name() };
+            self.woken.get_or_create(&label).inc_by(count);
+        }
+        for (outcome, resumes) in [(AtOnce, at_once), (Later, later), (ByItself, by_itself)] {
+            let label = OutcomeLabel { interface: link.interface.clone(), outcome: outcome.name() };
+            self.times.push((label, resumes.clone()));
+        }
+        for (fate, count) in fates(&link.counters) {
+            self.packets.get_or_create(&PacketLabel { interface: link.interface.clone(), fate }).inc_by(count);
+        }
+    }
+
+    fn register(self, registry: &mut Registry) {
+        let Self {
+            up,
+            attached,
+            outages,
+            warnings,
+            false_warnings,
+            moves,
+            woken,
+            unaided,
+            saved,
+            down,
+            packets,
+            times,
+        } = self;
+        registry.register("link_up", "Whether the link is up", up);
+        registry.register("link_attached", "Whether the agent is in the path of the link's packets", attached);
+        registry.register("link_outages", "How often the link was down", outages);
+        registry.register_with_unit("link_down", "For how long the link was down", Unit::Seconds, down);
+        registry.register("link_warnings", "Warnings of a cut", warnings);
+        registry.register("link_false_warnings", "Warnings after which no cut came", false_warnings);
+        registry.register("link_moves", "How often the link's address changed", moves);
+        registry.register("woken", "Connections that were woken after outages, by outcome", woken);
+        registry.register("unaided", "Connections that resumed after outages before the agent sent anything", unaided);
+        let help = "How much sooner woken connections resumed than by this host's pending retransmission timers";
+        registry.register_with_unit("saved", help, Unit::Seconds, saved);
+        registry.register_collector(Box::new(ResumeTimes(times)));
+        registry.register("packets", "Packets that passed, by fate", packets);
+    }
 }
 
 /// Each packet that passed has one fate; injected packets are counted separately.
@@ -158,7 +193,7 @@ fn fates(counters: &Counters) -> [(&'static str, u64); 13] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{LinkRecord, LinkStatus, UserTimeoutStatus};
+    use crate::status::{LinkRecord, UserTimeoutStatus};
 
     fn status() -> Status {
         let mut buckets = [0; BOUNDS_S.len() + 1];

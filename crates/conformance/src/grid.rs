@@ -11,13 +11,14 @@ use std::time::Duration;
 use holdover_host::log::with_causes;
 use holdover_host::open_files;
 use holdover_lab::journal::JournalError;
-use holdover_testbed::kernel_release;
+use holdover_testbed::Lateness;
 use holdover_transfers::NetPath;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::About;
 use super::journal::Journal;
+use super::origin::Origin;
 use super::progress::Progress;
 
 /// A grid of measurements on this machine's kernel.
@@ -88,7 +89,7 @@ pub enum GridError {
     Journal(#[from] JournalError),
     /// No run succeeded.
     #[error("{}: {}", .0.place, .0.error)]
-    Hopeless(Failure),
+    NoRunSucceeded(Failure),
 }
 
 /// The result of a grid.
@@ -112,6 +113,9 @@ pub trait GridPlace: Copy + Ord + Display + Send + Sync {
     fn connections(self) -> u32 {
         1
     }
+
+    /// Whether its runs have bounds to meet. The others are for comparison.
+    fn has_bounds(self) -> bool;
 }
 
 /// The open files of a run besides its connections: namespaces, devices, programs and maps. Ten concurrent runs had
@@ -163,40 +167,37 @@ impl OpenFiles {
 /// The conditions under which a report was made.
 #[derive(Debug, Serialize)]
 pub struct Head {
-    pub(super) command: String,
-    pub(super) kernel: String,
-    /// Of this machine, as far as this process may use them.
-    pub(super) cores: usize,
-    pub(super) date: String,
+    #[serde(flatten)]
+    origin: Origin,
     pub(super) seconds: u64,
     pub(super) path: NetPath,
 }
 
 impl Head {
-    /// Of this process, which has taken so long for runs over `path`.
+    /// The conditions of this process, whose runs over `path` took `took` in all.
     fn new(about: About, took: Duration, path: NetPath) -> Self {
-        Self {
-            command: about.command,
-            kernel: kernel_release(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: about.date,
-            seconds: took.as_secs(),
-            path,
-        }
+        Self { origin: Origin::new(about), seconds: took.as_secs(), path }
     }
 }
 
 /// Prints `Made by ... on ... with ... cores; Linux ....`
 impl Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, kernel, cores, date, .. } = self;
-        write!(f, "Made by `{command}` on {date} with {cores} cores; Linux {kernel}.")
+        write!(f, "{}; Linux {}.", self.origin, self.origin.kernel)
     }
 }
 
 /// The longest time for a run in which the link is down for `cut`: a timer that ends just before the link's return runs twice as long again.
 pub(super) fn time_limit(cut: holdover_base::Duration) -> holdover_base::Duration {
     holdover_base::Duration::from_secs(60) + cut * 4
+}
+
+/// Watches how late this machine wakes threads and changes links, for grids whose runs it may spoil.
+///
+/// # Errors
+/// It cannot be watched.
+pub(super) fn watch_lateness() -> Result<Lateness, Unable> {
+    Lateness::watch_links().map_err(|why| Unable(with_causes(&why)))
 }
 
 /// A run that a busy machine has spoiled is made again, at most so often in all.
@@ -231,6 +232,23 @@ pub struct Outcome<P, R> {
     pub(super) failures: Vec<Failure>,
 }
 
+impl<P: GridPlace, R: Serialize + DeserializeOwned> Outcome<P, R> {
+    /// Keeps a run, in the journal too. Returns a warning if the journal cannot be written.
+    fn keep(&mut self, place: P, run: R, journal: &Journal<R>) -> Option<String> {
+        let written = journal.write(&place.to_string(), &run);
+        self.runs.entry(place).or_default().push(run);
+        written.err().map(|error| with_causes(&error))
+    }
+
+    /// Notes a run that could not be made; returns the warning.
+    fn fail(&mut self, place: String, error: &impl Error) -> String {
+        let failure = Failure { place, error: with_causes(error) };
+        let warning = format!("{}: {}", failure.place, failure.error);
+        self.failures.push(failure);
+        warning
+    }
+}
+
 /// A run that could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Failure {
@@ -241,7 +259,7 @@ pub struct Failure {
 }
 
 /// This many failures without a success end the grid: the cause is not one place.
-const HOPELESS: usize = 3;
+const MOST_FAILURES: usize = 3;
 
 /// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
 /// machine. A run that fails is reported, and the others continue. Runs in the journal are not repeated.
@@ -271,9 +289,10 @@ where
         None => true,
     });
     watch(Progress::Begun { done: all - queue.len(), all });
-    let (next, succeeded) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let open_files = OpenFiles::new(open_files::raise_limit().saturating_sub(OPEN_FILES_OF_THE_GRID));
     let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
+    let succeeded = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.unwrap_or(P::JOBS) {
             scope.spawn(|| {
@@ -285,21 +304,15 @@ where
                     drop(share);
                     watch(Progress::Ended);
                     let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
-                    match run {
-                        Ok(run) => {
-                            succeeded.fetch_add(1, Ordering::Relaxed);
-                            if let Err(error) = journal.write(&name, &run) {
-                                watch(Progress::Warning(&with_causes(&error)));
-                            }
-                            outcome.runs.entry(place).or_default().push(run);
-                        }
-                        Err(error) => {
-                            let failure = Failure { place: name, error: with_causes(&error) };
-                            watch(Progress::Warning(&format!("{}: {}", failure.place, failure.error)));
-                            outcome.failures.push(failure);
-                        }
+                    succeeded.fetch_add(usize::from(run.is_ok()), Ordering::Relaxed);
+                    let warning = match run {
+                        Ok(run) => outcome.keep(place, run, &journal),
+                        Err(error) => Some(outcome.fail(name, &error)),
+                    };
+                    if let Some(warning) = warning {
+                        watch(Progress::Warning(&warning));
                     }
-                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= HOPELESS {
+                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= MOST_FAILURES {
                         next.store(queue.len(), Ordering::Relaxed);
                     }
                 }
@@ -332,7 +345,7 @@ pub fn measure<G: Grid>(
     };
     let started = std::time::Instant::now();
     let outcome = run_all(places, options, journal, watch, |place| grid.run(place, &machine));
-    let outcome = outcome.map_err(GridError::Hopeless)?;
+    let outcome = outcome.map_err(GridError::NoRunSucceeded)?;
     Ok(grid.report(machine, outcome, Head::new(about, started.elapsed(), options.path)))
 }
 
@@ -372,6 +385,10 @@ mod tests {
     impl GridPlace for u32 {
         fn connections(self) -> u32 {
             self
+        }
+
+        fn has_bounds(self) -> bool {
+            true
         }
     }
 

@@ -21,6 +21,7 @@ mod journal;
 pub mod kernel;
 pub mod kernel_matrix;
 pub mod moves;
+mod origin;
 mod page;
 mod progress;
 mod results;

@@ -20,10 +20,36 @@ const TMPFS: i64 = 0x0102_1994;
 
 /// Probes everything, without side effects. With a cluster it waits for the store, for some seconds at most.
 pub fn examine(config: &Config) -> Vec<Feature> {
+    let mut features = Vec::from(diversion());
+    features.extend(host(config));
+    features.push(Feature::tried(
+        "gateway's split",
+        config.splits(),
+        "mode \"split\" is not available",
+        "run as root, on Linux 5.15 or later with CONFIG_NFT_SOCKET; see the reason",
+        split::probe().map_err(|error| with_causes(&error)),
+    ));
+    if config.cluster.is_enabled() {
+        let clear = config.cluster.password_in_clear();
+        let clear = clear.map_or_else(String::new, |endpoint| format!("; its password goes to {endpoint} in clear"));
+        let found = cluster::probe(&config.cluster).map(|keys| format!("etcd answers, with {keys} keys{clear}"));
+        features.push(Feature::tried(
+            "gateway's cluster",
+            false,
+            "mobile hosts change their gateways once etcd is back",
+            "start etcd, or name its members: [cluster] endpoints",
+            found,
+        ));
+    }
+    features
+}
+
+/// What the diversion and the release of packets need.
+fn diversion() -> [Feature; 3] {
     let programs = KernelPath::probe().map(|()| "the kernel accepts the programs".to_owned());
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
-    let mut features = vec![
+    [
         Feature::tried(
             "gateway's eBPF",
             true,
@@ -45,6 +71,12 @@ pub fn examine(config: &Config) -> Vec<Feature> {
             "run as root (CAP_NET_RAW)",
             socket.map(|_| "packet sockets, with offloads".to_owned()).map_err(|error| error.to_string()),
         ),
+    ]
+}
+
+/// What is set up on the host beside the daemon.
+fn host(config: &Config) -> [Feature; 3] {
+    [
         Feature::tried(
             "gateway's buffer",
             false,
@@ -66,27 +98,7 @@ pub fn examine(config: &Config) -> Vec<Feature> {
             "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
             forwards(),
         ),
-    ];
-    features.push(Feature::tried(
-        "gateway's split",
-        config.splits(),
-        "mode \"split\" is not available",
-        "run as root, on Linux 5.15 or later with CONFIG_NFT_SOCKET; see the reason",
-        split::probe().map_err(|error| with_causes(&error)),
-    ));
-    if config.cluster.is_enabled() {
-        let clear = config.cluster.password_in_clear();
-        let clear = clear.map_or_else(String::new, |endpoint| format!("; its password goes to {endpoint} in clear"));
-        let found = cluster::probe(&config.cluster).map(|keys| format!("etcd answers, with {keys} keys{clear}"));
-        features.push(Feature::tried(
-            "gateway's cluster",
-            false,
-            "mobile hosts change their gateways once etcd is back",
-            "start etcd, or name its members: [cluster] endpoints",
-            found,
-        ));
-    }
-    features
+    ]
 }
 
 /// Whether the mobile-facing interface exists now. It may be created after the configuration is checked: so [`examine`]

@@ -4,10 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
+use holdover_wire::{IcmpError, Packet, Payload, Unreachable, ip_addresses};
 use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::network::endpoints;
 
 /// Sends ICMP errors as the router itself would, by its routes and with its own address.
 #[derive(Debug)]
@@ -40,7 +38,7 @@ impl IcmpErrors {
 
     /// Sends the sender of a packet why it cannot be forwarded; ignores failures.
     pub(crate) fn tell(&self, kind: Unreachable, packet: &Bytes) {
-        let Some((source, destination)) = endpoints(packet) else { return };
+        let Some((source, destination)) = ip_addresses(packet) else { return };
         let Some(socket) = &self.sockets[usize::from(source.is_ipv6())] else { return };
         let error = IcmpError::quoting(kind, packet).ok();
         let Some(message) = error.and_then(|error| icmp_message(destination, source, error)) else { return };

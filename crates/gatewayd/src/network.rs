@@ -5,6 +5,7 @@ use core::str::FromStr;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
+use holdover_wire::ip_addresses;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
@@ -105,20 +106,9 @@ impl JsonSchema for Network {
     }
 }
 
-/// The source and the destination of an IP packet.
-pub(crate) fn endpoints(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
-    let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
-    let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
-    match packet.first()? >> 4 {
-        4 => Some((v4(12)?, v4(16)?)),
-        6 => Some((v6(8)?, v6(24)?)),
-        _ => None,
-    }
-}
-
 /// The destination of an IP packet.
 pub(crate) fn destination(packet: &[u8]) -> Option<IpAddr> {
-    endpoints(packet).map(|(_, destination)| destination)
+    ip_addresses(packet).map(|(_, destination)| destination)
 }
 
 #[cfg(test)]

@@ -372,7 +372,7 @@ impl KernelPath {
         Ok(self.expiry.set(1, until, 0)?)
     }
 
-    /// The next mobile host that was heard although it is regarded as absent, or that has given a sign.
+    /// The next mobile host that has sent a packet although it is regarded as absent, or a packet with a sign.
     pub(crate) fn next_notice(&mut self) -> Option<(IpAddr, Option<Sign>)> {
         loop {
             let item = self.notices.next()?;

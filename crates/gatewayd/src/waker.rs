@@ -20,7 +20,7 @@ use holdover_flow::{FlowTable as _, Report};
 use holdover_gateway::daemon::{self, Controller};
 use holdover_gateway::divert::Standing;
 use holdover_gateway::freeze;
-use holdover_wire::Seq;
+use holdover_wire::{Seq, ip_addresses};
 
 use crate::config::{Config, FlowModes, OWN_LINK};
 use crate::path::KernelPath;
@@ -148,7 +148,7 @@ impl Waker {
         }
     }
 
-    /// A mobile host was heard: if it was silent before, its connections are woken.
+    /// Handles a packet of a mobile host: wakes its connections if it was silent before.
     pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             if self.controls.get(&place).is_some_and(|control| control.silent_since().is_some()) {
@@ -157,7 +157,7 @@ impl Waker {
         }
     }
 
-    /// An absent mobile host is probed: it is asked for the newest ACK of a connection as well.
+    /// Probes an absent mobile host for the newest ACK of a connection, beside address resolution.
     pub(crate) fn ask_receiver(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             if self.controls.contains_key(&place) {
@@ -298,15 +298,10 @@ pub(crate) fn is_redundant(path: &KernelPath, packet: &[u8]) -> bool {
 fn plain_data(packet: &[u8]) -> Option<(Connection, Seq)> {
     const SYN_FIN_RST: u8 = 0x07;
     let word = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
-    let (source, destination, tcp, end) = match packet.first()? >> 4 {
-        4 if *packet.get(9)? == 6 && word(6)? & 0x3fff == 0 => {
-            let address = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
-            (address(12)?, address(16)?, usize::from(packet[0] & 0xf) * 4, usize::from(word(2)?))
-        }
-        6 if *packet.get(6)? == 6 => {
-            let address = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
-            (address(8)?, address(24)?, 40, 40 + usize::from(word(4)?))
-        }
+    let (source, destination) = ip_addresses(packet)?;
+    let (tcp, end) = match packet[0] >> 4 {
+        4 if packet[9] == 6 && word(6)? & 0x3fff == 0 => (usize::from(packet[0] & 0xf) * 4, usize::from(word(2)?)),
+        6 if packet[6] == 6 => (40, 40 + usize::from(word(4)?)),
         _ => return None,
     };
     let header = packet.get(tcp..tcp + 20)?;

@@ -19,11 +19,11 @@ pub(crate) enum LinkNotification {
     Link(Interface),
     /// The interface is gone, or in another network namespace.
     Gone,
-    /// There is or was an interface of this name, after the other one is gone: it is to be looked up.
+    /// An interface of this name has appeared after the former one was gone; look it up.
     Returned,
     /// Address resolution has failed for a neighbour.
     Unresolved(IpAddr),
-    /// Notifications were lost: the interface is to be looked up again.
+    /// Notifications were lost; look the interface up again.
     Lost,
 }
 

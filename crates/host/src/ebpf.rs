@@ -233,7 +233,7 @@ impl Object {
         self.0.map_mut(name).ok_or(ObjectError::Lacks { name })?.try_into().map_err(ObjectError::map(name))
     }
 
-    /// Runs a program that handles packets on these bytes, and returns what it returns.
+    /// Runs a program of type `BPF_PROG_TYPE_SCHED_CLS` on these bytes (`BPF_PROG_TEST_RUN`); returns its return value.
     ///
     /// # Errors
     /// The program is missing or not loaded, or the kernel refuses.

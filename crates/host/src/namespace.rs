@@ -65,6 +65,9 @@ pub enum NamespaceError {
 
 impl Namespace {
     /// Creates a namespace with only a loopback interface, which is down.
+    ///
+    /// # Errors
+    /// The name is invalid (1 to 15 letters, digits, `-` and `_`), or the kernel refuses (`EPERM` without `CAP_SYS_ADMIN`).
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         Self::run(name, Self::clone)
     }
@@ -168,6 +171,9 @@ impl Namespace {
 
     /// Fails unless the calling thread is inside. Every function that works on the thread's namespace calls this first,
     /// so that a slip cannot configure the host.
+    ///
+    /// # Errors
+    /// [`NamespaceError::NotInside`], or the thread's namespace cannot be determined.
     pub fn require_current(&self) -> Result<(), NamespaceError> {
         match NamespaceId::current() {
             Ok(id) if id == self.id => Ok(()),
@@ -234,7 +240,10 @@ impl<T> NamespaceThread<T> {
         &self.namespace
     }
 
-    /// Waits for the thread; `Err` is its panic.
+    /// Waits for the thread.
+    ///
+    /// # Errors
+    /// The panic of the thread.
     pub fn join(self) -> thread::Result<T> {
         // `None` is the result for a namespace that could not be created, which has no `NamespaceThread`.
         self.handle.join().map(|result| result.expect("the body ran"))

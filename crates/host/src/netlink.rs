@@ -85,12 +85,18 @@ pub enum NetlinkError {
 
 impl Netlink {
     /// Opens a socket in `namespace`, in which the calling thread must be.
+    ///
+    /// # Errors
+    /// The calling thread is in another namespace, or no socket can be opened.
     pub fn open(namespace: &Namespace) -> Result<Self, NetlinkError> {
         namespace.require_current()?;
         Ok(Self { requests: Requests::open().map_err(NetlinkError::Socket)? })
     }
 
     /// All interfaces, in the order of their indices.
+    ///
+    /// # Errors
+    /// The kernel refuses the request, or the socket fails.
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let answers = self.request("list of interfaces", request, NLM_F_DUMP)?;
@@ -100,12 +106,18 @@ impl Netlink {
     }
 
     /// One interface.
+    ///
+    /// # Errors
+    /// [`NetlinkError::NoSuchLink`], or as for [`Self::links`].
     pub fn link(&mut self, name: &str) -> Result<Link, NetlinkError> {
         let missing = || NetlinkError::NoSuchLink { name: name.into() };
         self.links()?.into_iter().find(|link| link.name == name).ok_or_else(missing)
     }
 
     /// Sets an interface up; `lo` is down in a new namespace.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn set_up(&mut self, name: &str) -> Result<(), NetlinkError> {
         self.change_link(name, "setting up", |message| {
             message.header.flags = LinkFlags::Up;
@@ -114,16 +126,25 @@ impl Netlink {
     }
 
     /// Sets an interface down. Its routes go, and its IPv6 addresses.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn set_down(&mut self, name: &str) -> Result<(), NetlinkError> {
         self.change_link(name, "setting down", |message| message.header.change_mask = LinkFlags::Up)
     }
 
     /// Sets an interface's MTU in bytes.
+    ///
+    /// # Errors
+    /// The interface does not exist, or the kernel refuses: `EINVAL` for an MTU that its driver does not support.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), NetlinkError> {
         self.change_link(name, &format!("MTU {mtu}"), |message| message.attributes.push(LinkAttribute::Mtu(mtu)))
     }
 
     /// Sets how many packets an interface queues.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn set_tx_queue_len(&mut self, name: &str, packets: u32) -> Result<(), NetlinkError> {
         self.change_link(name, &format!("txqueuelen {packets}"), |message| {
             message.attributes.push(LinkAttribute::TxQueueLen(packets));
@@ -131,6 +152,9 @@ impl Netlink {
     }
 
     /// Sets an interface's Ethernet address.
+    ///
+    /// # Errors
+    /// The interface does not exist, or the kernel refuses: `EADDRNOTAVAIL` for a group address.
     pub fn set_mac(&mut self, name: &str, mac: MacAddress) -> Result<(), NetlinkError> {
         self.change_link(name, &format!("address {mac}"), |message| {
             message.attributes.push(LinkAttribute::Address(mac.0.to_vec()));
@@ -138,6 +162,9 @@ impl Netlink {
     }
 
     /// The neighbours of an interface, resolved or not, with their Ethernet addresses if known.
+    ///
+    /// # Errors
+    /// [`NetlinkError::NoSuchLink`], or as for [`Self::links`].
     pub fn neighbours(&mut self, name: &str) -> Result<Vec<Neighbour>, NetlinkError> {
         let index = self.link(name)?.index;
         let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
@@ -146,6 +173,9 @@ impl Netlink {
     }
 
     /// The addresses of an interface.
+    ///
+    /// # Errors
+    /// [`NetlinkError::NoSuchLink`], or as for [`Self::links`].
     pub fn addresses(&mut self, name: &str) -> Result<Vec<IpAddr>, NetlinkError> {
         let index = self.link(name)?.index;
         let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
@@ -154,11 +184,17 @@ impl Netlink {
     }
 
     /// Adds an address to an interface, without duplicate address detection, so that it is usable at once.
+    ///
+    /// # Errors
+    /// The interface does not exist, or the kernel refuses: `EEXIST` if it has the address.
     pub fn add_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         self.put_address(name, address, prefix_len, NLM_F_EXCL)
     }
 
-    /// The same, unless it has the address already.
+    /// Adds an address to an interface as [`Self::add_address`], unless it has the address already.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn ensure_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         self.put_address(name, address, prefix_len, NLM_F_REPLACE)
     }
@@ -180,6 +216,9 @@ impl Netlink {
 
     /// Removes an address from an interface, and with it the IPv4 routes that have it as source. Does nothing if it is
     /// missing.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn remove_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         let mut message = AddressMessage::default();
         message.header.family = family(address);
@@ -191,6 +230,9 @@ impl Netlink {
     }
 
     /// Removes a route from the main table. Does nothing if it is missing.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn remove_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
         let (destination, prefix_len) = route.destination;
         let message = self.route_message(route)?;
@@ -200,6 +242,9 @@ impl Netlink {
 
     /// Adds an unreachable route of the lowest priority: without a better route, packets are refused with ICMP host
     /// unreachable.
+    ///
+    /// # Errors
+    /// The kernel refuses the route.
     pub fn add_unreachable(&mut self, destination: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
@@ -215,11 +260,17 @@ impl Netlink {
     }
 
     /// Adds a route to the main table.
+    ///
+    /// # Errors
+    /// The interface does not exist, or the kernel refuses: `EEXIST` for a route to the same destinations.
     pub fn add_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
         self.put_route(route, NLM_F_EXCL)
     }
 
     /// Adds a route to the main table, replacing one to the same destinations.
+    ///
+    /// # Errors
+    /// The interface does not exist ([`NetlinkError::NoSuchLink`]), or the kernel refuses (`EPERM` without `CAP_NET_ADMIN`).
     pub fn replace_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
         self.put_route(route, NLM_F_REPLACE)
     }
@@ -256,6 +307,9 @@ impl Netlink {
 
     /// Creates a veth pair, `name` in this namespace and `peer_name` in `peer_namespace`. When one is removed, with its
     /// namespace or otherwise, so is the other.
+    ///
+    /// # Errors
+    /// The kernel refuses: `EEXIST` for a name in use.
     pub fn add_veth(&mut self, name: &str, peer_name: &str, peer_namespace: &Namespace) -> Result<(), NetlinkError> {
         use std::os::fd::AsRawFd as _;
         let mut peer = LinkMessage::default();
@@ -272,6 +326,9 @@ impl Netlink {
     }
 
     /// Creates an Ethernet bridge.
+    ///
+    /// # Errors
+    /// The kernel refuses: `EEXIST` for a name in use.
     pub fn add_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -281,6 +338,9 @@ impl Netlink {
     }
 
     /// Makes an interface a port of a bridge.
+    ///
+    /// # Errors
+    /// One of the interfaces does not exist, or the kernel refuses: `ELOOP` for a port that is a bridge.
     pub fn add_port(&mut self, bridge: &str, port: &str) -> Result<(), NetlinkError> {
         let index = self.link(bridge)?.index;
         self.change_link(port, &format!("port {bridge}"), |message| {

@@ -55,6 +55,9 @@ pub enum SysctlError {
 }
 
 /// Reads a parameter, without the newline; several values are separated by tabs, as the kernel prints them.
+///
+/// # Errors
+/// The name is not of `net.*`, the kernel has no such parameter in a namespace, or the calling thread is in another one.
 pub fn get(namespace: &Namespace, name: &str) -> Result<String, SysctlError> {
     namespace.require_current()?;
     let text = fs::read_to_string(path(name)?).map_err(|error| refused(namespace, name, "", error))?;
@@ -62,6 +65,9 @@ pub fn get(namespace: &Namespace, name: &str) -> Result<String, SysctlError> {
 }
 
 /// Writes a parameter. Several values (`tcp_rmem`) are separated by spaces.
+///
+/// # Errors
+/// As for [`get`], or the kernel does not accept the value.
 pub fn set(namespace: &Namespace, name: &str, value: &str) -> Result<(), SysctlError> {
     namespace.require_current()?;
     fs::write(path(name)?, value).map_err(|error| refused(namespace, name, value, error))

@@ -119,6 +119,10 @@ impl TunConfig {
 
 impl Tun {
     /// Creates and configures the interface in `namespace`, in which the calling thread must be, and sets it up.
+    ///
+    /// # Errors
+    /// The name is invalid, `/dev/net/tun` or the interface is refused (`EPERM` without `CAP_NET_ADMIN`, `EBUSY` for one in use), it cannot
+    /// be configured, or an IPv6 address of the kernel is not usable within 10 s.
     pub fn open(namespace: &Namespace, config: &TunConfig) -> Result<Self, TunError> {
         namespace.require_current()?;
         let name = config.name.as_str();
@@ -168,6 +172,9 @@ impl Tun {
 
     /// The next packet that the kernel sent on the interface; `None` if there is none now. `scratch` must be as large
     /// as the MTU: longer packets are cut off.
+    ///
+    /// # Errors
+    /// [`TunError::Down`], or another failure of `read(2)`.
     pub fn recv(&self, scratch: &mut [u8]) -> Result<Option<Bytes>, TunError> {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.device, &mut *scratch)) {
             Ok(len) => Ok(Some(Bytes::copy_from_slice(&scratch[..len]))),
@@ -178,6 +185,9 @@ impl Tun {
 
     /// Passes one packet to the kernel as if it had arrived at the interface. Never waits: the kernel accepts or drops
     /// it, and counts it.
+    ///
+    /// # Errors
+    /// [`TunError::NotIp`], [`TunError::Down`], or another failure of `write(2)`.
     pub fn send(&self, packet: &[u8]) -> Result<(), TunError> {
         match rustix::io::retry_on_intr(|| rustix::io::write(&self.device, packet)) {
             Ok(_) => Ok(()),
@@ -186,8 +196,11 @@ impl Tun {
         }
     }
 
-    /// The same for an interface with offload: returns the packet, of up to 64 kB, with its offloaded work. Packets are
+    /// [`Self::recv`] for an interface with offload: returns the packet, of up to 64 kB, with its offloaded work. Packets are
     /// slices of `buffer`, which is replaced when used up; it may be empty at first.
+    ///
+    /// # Errors
+    /// As for [`Self::recv`].
     pub fn recv_offloaded(&self, buffer: &mut BytesMut) -> Result<Option<(Offload, Bytes)>, TunError> {
         const MOST: usize = Offload::LEN + (1 << 16);
         const CHUNK: usize = 1 << 20;
@@ -207,6 +220,9 @@ impl Tun {
 
     /// Passes one packet, in pieces, with its offloaded work to the kernel: [`Tun::send`] for an interface with
     /// offload.
+    ///
+    /// # Errors
+    /// As for [`Self::send`].
     pub fn send_offloaded(&self, offload: Offload, pieces: &[&[u8]]) -> Result<(), TunError> {
         let header = offload.to_bytes();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
@@ -221,6 +237,9 @@ impl Tun {
 
     /// Sets the interface's carrier on or off, as a cable does. Watchers are notified before this returns
     /// ([`carrier`]).
+    ///
+    /// # Errors
+    /// A failure of `ioctl(2)`.
     pub fn set_carrier(&self, is_on: bool) -> Result<(), TunError> {
         let value = libc::c_int::from(is_on);
         // SAFETY: TUNSETCARRIER reads one int.
@@ -292,12 +311,18 @@ const RTF_LOCAL: u32 = 0x8000_0000;
 
 /// Opens the device in the calling thread's namespace. Only a system call: the privilege probe calls it in a forked
 /// child.
+///
+/// # Errors
+/// A failure of `open(2)`: `ENOENT` without the device, `EACCES` or `EPERM` without the permission.
 pub fn open_device() -> Result<OwnedFd, Errno> {
     const DEVICE: &CStr = c"/dev/net/tun";
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Creates the interface `name` from an open device. Only a system call, as [`open_device`].
+///
+/// # Errors
+/// A failure of `ioctl(TUNSETIFF)`: `EPERM` without `CAP_NET_ADMIN`, `EBUSY` for a TUN interface in use.
 pub fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool, ethernet: bool) -> Result<(), Errno> {
     // The interface is not persistent unless TUNSETPERSIST is set: it ends with the descriptor.
     let flags = if ethernet { IFF_TAP } else { IFF_TUN } | IFF_NO_PI | if offload { IFF_VNET_HDR } else { 0 };

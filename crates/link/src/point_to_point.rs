@@ -317,6 +317,20 @@ impl<F: Frame> PointToPoint<F> {
     fn plan_again(&mut self, now: Instant, cut: bool, again: Option<UnderWay<F>>) {
         // The queue has the frames that wait now, and no others.
         self.queue.release(now);
+        let (waiting, on_the_wire, busy_until) = self.take_frames(now, cut);
+        self.transmitter.rewind(now, busy_until);
+        if let Some(impairments) = &mut self.impairments {
+            impairments.forget_order(on_the_wire.iter().map(|item| item.at).max());
+        }
+        for item in on_the_wire {
+            self.wire.push(item);
+        }
+        self.send_anew(now, waiting, again);
+    }
+
+    /// Takes all frames out of the link: those that wait, and those whose transmission has begun, with their fate after the cut if there is one.
+    /// Returns also until when the transmitter is busy.
+    fn take_frames(&mut self, now: Instant, cut: bool) -> (Vec<UnderWay<F>>, Vec<UnderWay<F>>, Instant) {
         let policy = self.transmitter.policy();
         let mut busy_until = now;
         let mut waiting = Vec::new();
@@ -347,13 +361,11 @@ impl<F: Frame> PointToPoint<F> {
             }
             on_the_wire.push(item);
         }
-        self.transmitter.rewind(now, busy_until);
-        if let Some(impairments) = &mut self.impairments {
-            impairments.forget_order(on_the_wire.iter().map(|item| item.at).max());
-        }
-        for item in on_the_wire {
-            self.wire.push(item);
-        }
+        (waiting, on_the_wire, busy_until)
+    }
+
+    /// Plans the transmission of the frames that wait, and of `again` before those that entered later.
+    fn send_anew(&mut self, now: Instant, mut waiting: Vec<UnderWay<F>>, again: Option<UnderWay<F>>) {
         let again = again.map(|item| {
             let index = waiting.partition_point(|waits| waits.order < item.order);
             waiting.insert(index, item);

@@ -24,6 +24,7 @@ pub mod hold_back;
 mod mechanisms;
 pub mod mobile_ip;
 pub mod new_cell_window;
+mod peer_numbers;
 pub mod probe;
 pub mod reconnect_acks;
 pub mod registration;

@@ -67,8 +67,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectionId, Endpoint};
-use holdover_wire::{Flags, Packet, Seq};
+use holdover_wire::{Flags, Packet};
 
+use crate::peer_numbers::PeerNumbers;
 use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Agenda, Connection, LIMIT, tcp_mut};
 use option::{Bitmask, Message};
@@ -152,8 +153,7 @@ enum Outgoing {
 #[derive(Clone, Debug)]
 struct PeerMessage {
     connection: Connection,
-    seq: Seq,
-    ack: Seq,
+    numbers: PeerNumbers,
     what: Content,
 }
 
@@ -227,7 +227,7 @@ impl Probe {
         if segment.options.experimental.is_none() {
             return;
         }
-        let (seq, ack) = (segment.seq, segment.ack);
+        let numbers = PeerNumbers::of(segment);
         let what = match Message::read(segment) {
             Some(Message::Nack { number }) => Content::Nack(number),
             Some(Message::Bitmask(bitmask)) => Content::Bitmask(bitmask),
@@ -244,7 +244,7 @@ impl Probe {
             }
             None => return,
         };
-        self.heard.push_back(PeerMessage { connection, seq, ack, what });
+        self.heard.push_back(PeerMessage { connection, numbers, what });
     }
 
     fn expect_probes(&mut self, connection: Connection, arrivals: Arrivals) {
@@ -299,7 +299,7 @@ impl Probe {
         let is_it = |tcp: &holdover_tcp::Connection| {
             tcp.local() == heard.connection.local
                 && tcp.remote() == heard.connection.remote
-                && heard.can_be_the_peers(tcp)
+                && heard.numbers.are_plausible(tcp)
         };
         let Some(id) = endpoint.connections().find(|(_, tcp)| is_it(tcp)).map(|(id, _)| id) else { return };
         match &heard.what {
@@ -313,7 +313,7 @@ impl Probe {
             Content::Bitmask(bitmask) => {
                 let Some(tcp) = endpoint.connection_mut(id) else { return };
                 let Some(recovering) = self.recovering.get_mut(&heard.connection) else { return };
-                if recovering.take_bitmask(now, tcp, heard.ack, bitmask, &self.config) {
+                if recovering.take_bitmask(now, tcp, heard.numbers.ack, bitmask, &self.config) {
                     self.note(now, heard.connection, "took the bitmask");
                 }
             }
@@ -362,18 +362,6 @@ impl Probe {
         for (connection, what) in notes {
             self.note(now, connection, what);
         }
-    }
-}
-
-impl PeerMessage {
-    /// An off-path attacker cannot restart a sender: both numbers must be plausible for the peer now.
-    fn can_be_the_peers(&self, tcp: &holdover_tcp::Connection) -> bool {
-        let window = u32::try_from(tcp.receive_buffer_len()).unwrap_or(u32::MAX).clamp(0xffff, 1 << 30);
-        tcp.state().is_synchronized()
-            && self.ack.ge(tcp.snd_una())
-            && self.ack.le(tcp.snd_nxt())
-            && self.seq.ge(tcp.rcv_nxt() - window)
-            && self.seq.le(tcp.rcv_nxt() + window)
     }
 }
 

@@ -23,6 +23,7 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
 use holdover_wire::{Experimental, ExperimentalId, Flags, Packet, RareOptions, Segment, Seq, TcpOptions};
 
+use crate::peer_numbers::PeerNumbers;
 use crate::{Action, Direction, EndpointMechanism, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Connection, LIMIT, tcp_mut};
 
@@ -119,8 +120,7 @@ enum Affected {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PeerRequest {
     number: u16,
-    seq: Seq,
-    ack: Seq,
+    numbers: PeerNumbers,
 }
 
 /// A postponed indicator.
@@ -286,19 +286,6 @@ impl RetransmissionTrigger {
     }
 }
 
-impl PeerRequest {
-    /// An off-path attacker cannot restart a sender: both numbers must be plausible for the peer now, a retransmission
-    /// included.
-    fn can_be_the_peers(&self, tcp: &holdover_tcp::Connection) -> bool {
-        let window = u32::try_from(tcp.receive_buffer_len()).unwrap_or(u32::MAX).clamp(0xffff, 1 << 30);
-        tcp.state().is_synchronized()
-            && self.ack.ge(tcp.snd_una())
-            && self.ack.le(tcp.snd_nxt())
-            && self.seq.ge(tcp.rcv_nxt() - window)
-            && self.seq.le(tcp.rcv_nxt() + window)
-    }
-}
-
 impl Request {
     fn option(self) -> Experimental {
         let data = Bytes::copy_from_slice(&self.number.to_be_bytes());
@@ -334,7 +321,7 @@ impl SegmentFilter for RetransmissionTrigger {
                 }
                 if let Some(number) = request_in(segment) {
                     let who =
-                        Affected::Requested(connection, PeerRequest { number, seq: segment.seq, ack: segment.ack });
+                        Affected::Requested(connection, PeerRequest { number, numbers: PeerNumbers::of(segment) });
                     self.indicators.push(Indicator { who, symmetric: true, moved: false });
                 }
             }
@@ -382,7 +369,7 @@ impl EndpointMechanism for RetransmissionTrigger {
                 Affected::One(connection) => is_it(tcp, connection),
                 Affected::Requested(connection, asked) => {
                     is_it(tcp, connection)
-                        && asked.can_be_the_peers(tcp)
+                        && asked.numbers.are_plausible(tcp)
                         && self.answered.get(&id) != Some(&asked.number)
                 }
             };

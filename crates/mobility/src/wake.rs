@@ -104,7 +104,7 @@ pub struct WakeControl {
     known_path: Path,
     /// Limits the share of the link that all pokes take.
     pokes: Pacing,
-    /// Between both hosts: the connection on which an absent receiver is asked for its newest ACK.
+    /// On a router: the connection whose absent receiver is probed for its newest ACK.
     inquiry: Inquiry,
 }
 

@@ -15,6 +15,7 @@ use std::time::Instant as WallInstant;
 use bytes::{Bytes, BytesMut};
 use holdover_base::Instant;
 use holdover_link::{ConfigError, Link as _, LinkConfig, PointToPoint};
+use holdover_wire::ip_addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError, Route, Tun, TunConfig, TunError};
@@ -226,7 +227,7 @@ impl Router {
             None => Some(packet),
         };
         let Some(packet) = packet else { return };
-        let Some((_, destination)) = addresses(&packet) else { return };
+        let Some((_, destination)) = ip_addresses(&packet) else { return };
         for port in &mut self.ports {
             if let Some(translator) = port.translator.as_ref().filter(|it| destination == IpAddr::V4(it.outside)) {
                 if let Some(packet) = translator.inward(packet) {
@@ -266,17 +267,6 @@ fn next(link: &mut PointToPoint<Bytes>, now: Instant) -> Option<Bytes> {
     link.poll_deliver(now).map(|delivery| delivery.frame)
 }
 
-/// Source and destination.
-fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
-    let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
-    let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
-    match packet.first()? >> 4 {
-        4 => Some((v4(12)?, v4(16)?)),
-        6 => Some((v6(8)?, v6(24)?)),
-        _ => None,
-    }
-}
-
 fn is_in(address: IpAddr, (network, bits): (IpAddr, u8)) -> bool {
     let agree = |a: u128, b: u128, width: u32| {
         let rest = width - u32::from(bits).min(width);
@@ -311,7 +301,7 @@ impl Translator {
 
     /// A packet from inside, as it leaves; `None` if it is not translated and must not leave.
     fn outward(&mut self, packet: Bytes) -> Option<Bytes> {
-        let Some((IpAddr::V4(source), IpAddr::V4(destination))) = addresses(&packet) else { return Some(packet) };
+        let Some((IpAddr::V4(source), IpAddr::V4(destination))) = ip_addresses(&packet) else { return Some(packet) };
         let (network, bits) = self.private;
         if !is_in(source.into(), (network.into(), bits)) {
             return Some(packet);
@@ -324,7 +314,7 @@ impl Translator {
 
     /// A packet for the outside address, as it enters; `None` if nothing inside has asked for it.
     fn inward(&self, packet: Bytes) -> Option<Bytes> {
-        let Some((IpAddr::V4(source), _)) = addresses(&packet) else { return None };
+        let Some((IpAddr::V4(source), _)) = ip_addresses(&packet) else { return None };
         let (protocol, [other, own]) = ports(&packet)?;
         let is_asked = self.asked.contains(&(protocol, own, source, other));
         readdressed(packet, 16, self.inside.filter(|_| is_asked)?)

@@ -157,6 +157,9 @@ impl SocketOptions {
 impl KernelListener {
     /// Listens at `address` in `namespace`, in which the calling thread must be; port 0 takes a free one. Accepted
     /// connections inherit the options.
+    ///
+    /// # Errors
+    /// The calling thread is in another namespace, or the kernel refuses an option, the address or the socket.
     pub fn bind(namespace: &Namespace, address: SocketAddr, options: &SocketOptions) -> Result<Self, SocketError> {
         let socket = options.socket(namespace, Domain::for_address(address))?;
         socket.set_reuse_address(true).map_err(failed("setsockopt(SO_REUSEADDR)"))?;
@@ -168,6 +171,9 @@ impl KernelListener {
     }
 
     /// `TCP_RTO_MAX_MS` of the connections that it accepts (Linux 6.15).
+    ///
+    /// # Errors
+    /// The kernel refuses it: `ENOPROTOOPT` before Linux 6.15, `EINVAL` outside of 1 to 120 s.
     pub fn set_rto_max(&self, max: Duration) -> Result<(), SocketError> {
         set_rto_max(&self.socket, max)
     }
@@ -178,6 +184,9 @@ impl KernelListener {
     }
 
     /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// [`SocketError::TimedOut`] without a connection within `timeout`, or a failed call.
     pub fn accept(&self, timeout: Duration) -> Result<KernelStream, SocketError> {
         let deadline = std::time::Instant::now() + std::time::Duration::from(timeout);
         loop {
@@ -199,6 +208,9 @@ impl KernelListener {
 
 impl KernelStream {
     /// Connects to `address` from `namespace`, in which the calling thread must be.
+    ///
+    /// # Errors
+    /// [`SocketError::TimedOut`] without an answer within `timeout`, a refusal or a reset, or a failed call before that.
     pub fn connect(
         namespace: &Namespace,
         address: SocketAddr,
@@ -220,7 +232,10 @@ impl KernelStream {
         }
     }
 
-    /// Sets the timeout of later reads and writes.
+    /// Sets the timeout of later reads and writes; a timeout of zero becomes 1 µs.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
     pub fn set_io_timeout(&self, timeout: Duration) -> Result<(), SocketError> {
         // The kernel interprets 0 as "no timeout".
         let timeout = Some(std::time::Duration::from(timeout.max(Duration::from_micros(1))));
@@ -239,11 +254,17 @@ impl KernelStream {
     }
 
     /// `TCP_CONGESTION`.
+    ///
+    /// # Errors
+    /// `ENOENT` without the algorithm, `EPERM` if it is not allowed to this user.
     pub fn set_congestion(&self, congestion: Congestion) -> Result<(), SocketError> {
         self.socket.set_tcp_congestion(congestion.name().as_bytes()).map_err(failed("setsockopt(TCP_CONGESTION)"))
     }
 
     /// `TCP_REPAIR`, which needs `CAP_NET_ADMIN` in the namespace.
+    ///
+    /// # Errors
+    /// `EPERM` without that capability.
     pub fn set_repair(&self, is_on: bool) -> Result<(), SocketError> {
         set_tcp_option(&self.socket, libc::TCP_REPAIR, is_on.into(), "setsockopt(TCP_REPAIR)")
     }
@@ -254,6 +275,9 @@ impl KernelStream {
     }
 
     /// Ends this side's stream (FIN); the other direction stays open.
+    ///
+    /// # Errors
+    /// `ENOTCONN` after a reset.
     pub fn shutdown_write(&self) -> Result<(), SocketError> {
         self.socket.shutdown(Shutdown::Write).map_err(failed("shutdown"))
     }

@@ -72,7 +72,7 @@ impl AgentPath {
         Mechanisms { wake: self == Self::Filter, ..Mechanisms::default() }
     }
 
-    /// As what it stands there.
+    /// Where the agent is, for pages and messages.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Ebpf => "eBPF at the phone's interface, as on a real phone",

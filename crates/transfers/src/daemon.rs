@@ -98,7 +98,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// How it is, and what it has done. Its world is there still.
+    /// The daemon's status. Call it before the world ends.
     ///
     /// # Errors
     /// It does not answer.

@@ -76,9 +76,9 @@ impl TransferDirection {
 pub enum Help {
     /// Nothing.
     Plain,
-    /// The agent is on it, and learns of the cut when it is there.
+    /// The agent runs on the phone, and learns of the cut when it begins.
     Agent,
-    /// The agent is on it, and knows of the cut [`LEAD`] before.
+    /// The agent runs on the phone, and is warned [`LEAD`] before the cut.
     Warned,
 }
 

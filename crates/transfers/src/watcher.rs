@@ -59,13 +59,13 @@ impl Watcher {
         Self { counts_answers: true, ..self }
     }
 
-    /// From the link's return to the first data at the receiver's interface that it did not have before: of the connection that
-    /// comes last. `None` if there is one without.
+    /// From the link's return to the first data at the receiver's interface that it did not have before, for the last of the
+    /// connections. `None` if one has had none.
     pub fn new_data(&self) -> Option<Duration> {
         self.nth_new_data(self.expected.checked_sub(1)?)
     }
 
-    /// The same of the connection in the middle (the lower one).
+    /// The same time for the median connection, the lower one of two.
     pub fn median_new_data(&self) -> Option<Duration> {
         self.nth_new_data(self.expected.checked_sub(1)? / 2)
     }
@@ -83,8 +83,8 @@ impl Watcher {
         times.get(n).map(|at| at.saturating_since(self.back_at))
     }
 
-    /// The first packets of the first connection after the link's return as the sender of the data sees them, a line each: milliseconds, `>` for what it
-    /// sends and `<` for what it gets, and the segment as tcpdump prints it, with relative numbers.
+    /// The first packets of the first connection after the link's return at the sender of the data, a line each: milliseconds since then, `>`
+    /// for sent and `<` for received ones, and the segment as tcpdump prints it, with relative numbers.
     pub fn trace(&self) -> &[String] {
         &self.trace
     }

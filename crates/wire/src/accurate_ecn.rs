@@ -97,6 +97,9 @@ impl AccurateEcn {
     const COUNTER_LEN: usize = 3;
 
     /// An option with these fields, first to last.
+    ///
+    /// # Errors
+    /// More than [`Self::MAX_COUNTERS`] fields, or one above [`Self::COUNTER_MASK`].
     pub fn new(order: AccurateEcnOrder, fields: &[u32]) -> Result<Self, AccurateEcnError> {
         if fields.len() > Self::MAX_COUNTERS {
             return Err(AccurateEcnError::TooMany { len: fields.len() });

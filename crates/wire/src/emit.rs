@@ -26,6 +26,9 @@ impl Packet {
     /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as
     /// it is, for any protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
     /// changed in its value.
+    ///
+    /// # Errors
+    /// See [`EmitError`]: the value does not fit into the fields of a header, or its addresses are of different families.
     pub fn emit(&self) -> Result<Bytes, EmitError> {
         if let Some(bytes) = self.as_received().and_then(|came| came.unchanged(self)) {
             return Ok(bytes);
@@ -37,6 +40,9 @@ impl Packet {
 
     /// The packet in two pieces, for a vectored write: appends headers to `head`, and returns the bytes that follow them, which are not
     /// copied. A packet that is forwarded unchanged has no bytes in `head`. On an error `head` is as before.
+    ///
+    /// # Errors
+    /// As for [`Self::emit`].
     pub fn emit_pieces(&self, head: &mut BytesMut) -> Result<Bytes, EmitError> {
         let received = self.as_received();
         if let Some(bytes) = received.and_then(|came| came.unchanged(self)) {
@@ -50,12 +56,18 @@ impl Packet {
     }
 
     /// Appends the packet to `buf`, which a caller clears and uses again. On an error `buf` is as before.
+    ///
+    /// # Errors
+    /// As for [`Self::emit`].
     pub fn emit_into(&self, buf: &mut BytesMut) -> Result<(), EmitError> {
         self.emit_prefix_into(buf, usize::MAX).map(drop)
     }
 
     /// Appends the first `max_len` bytes of the packet to `buf`, and returns how many bytes the whole has: what a capture
     /// with a snap length and the quote of an ICMP error need. The checksums are those of the whole.
+    ///
+    /// # Errors
+    /// As for [`Self::emit`].
     pub fn emit_prefix_into(&self, buf: &mut BytesMut, max_len: usize) -> Result<usize, EmitError> {
         let start = buf.len();
         let received = self.as_received();

@@ -18,6 +18,9 @@ const TYPE_BAD_STATE_V6: u8 = 100;
 impl IcmpError {
     /// The error of `kind` about `packet`, which begins at its IP header: quotes as much as the size limit of ICMP
     /// errors allows, 548 bytes of an IPv4 packet and 1232 of an IPv6 packet. Copies nothing.
+    ///
+    /// # Errors
+    /// The packet is empty, or its IP version is neither 4 nor 6.
     pub fn quoting(kind: Unreachable, packet: &Bytes) -> Result<Self, ParseError> {
         let max = match packet.first().map(|first| first >> 4) {
             Some(4) => MAX_QUOTE_V4,

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod accurate_ecn;
+mod addresses;
 mod checksum;
 mod compression;
 mod emit;
@@ -34,6 +35,7 @@ mod seq;
 mod tcp_info;
 
 pub use accurate_ecn::{AccurateEcn, AccurateEcnError, AccurateEcnOrder, EcnCounter};
+pub use addresses::ip_addresses;
 pub use checksum::transport_checksum;
 pub use compression::Compression;
 pub use encrypted::{Encrypted, EncryptionKey, Inner};

@@ -97,7 +97,7 @@ impl<A: Attach> Core<A> {
             }
         }
         for name in self.links.keys().cloned().collect::<Vec<_>>() {
-            self.look_after(now, &name);
+            self.update_link(now, &name);
         }
         self.handle_time(now, utc);
     }
@@ -108,13 +108,13 @@ impl<A: Attach> Core<A> {
             Change::Appeared { interface, is_eligible } => {
                 let link = self.links.entry(interface.clone()).or_insert_with(|| Link::new(now, interface.clone()));
                 link.appear(is_eligible);
-                self.look_after(now, &interface);
+                self.update_link(now, &interface);
             }
             Change::Disappeared { interface } => {
                 if let Some(link) = self.links.get_mut(&interface) {
                     link.leave(now);
                 }
-                self.forget_what_is_over();
+                self.remove_gone_links();
             }
             Change::Signal(signal) => self.handle_signal(now, &signal),
         }
@@ -140,7 +140,7 @@ impl<A: Attach> Core<A> {
     /// Handles a command about a link; returns the links affected.
     pub(super) fn handle_command(&mut self, now: Instant, command: &SignalRequest) -> Result<Vec<String>, Refusal> {
         let event = command.to_event()?;
-        let links = self.looked_after();
+        let links = self.managed_links();
         if links.is_empty() && command.interface.is_none() {
             return Err(Refusal::NoLinks);
         }
@@ -212,10 +212,11 @@ impl<A: Attach> Core<A> {
         for link in self.links.values_mut().filter(|link| link.poll_timeout().is_some_and(|at| at <= now)) {
             link.handle_timeout(now, &mut self.attach, &config);
         }
-        self.forget_what_is_over();
+        self.remove_gone_links();
     }
 
-    fn forget_what_is_over(&mut self) {
+    /// Removes interfaces that do not exist and whose state is no longer kept.
+    fn remove_gone_links(&mut self) {
         self.links.retain(|_, link| !link.is_over());
     }
 
@@ -302,8 +303,8 @@ impl<A: Attach> Core<A> {
     }
 
     /// The managed links.
-    pub(super) fn looked_after(&self) -> Vec<String> {
-        self.links.values().filter(|link| link.is_looked_after()).map(|link| link.name.to_string()).collect()
+    pub(super) fn managed_links(&self) -> Vec<String> {
+        self.links.values().filter(|link| link.is_managed()).map(|link| link.name.to_string()).collect()
     }
 
     /// The state of everything.
@@ -313,7 +314,7 @@ impl<A: Attach> Core<A> {
         let of_schedule = self.schedule.as_ref().map(ScheduleWatch::interface);
         let mut links = Vec::new();
         let mut connections = Vec::new();
-        for link in self.links.values_mut().filter(|link| link.is_looked_after()) {
+        for link in self.links.values_mut().filter(|link| link.is_managed()) {
             let is_scheduled = of_schedule.is_some_and(|name| name.is_none_or(|name| name == &*link.name));
             let mut status = link.status(now);
             status.next_cut_s = next_cut_s.filter(|_| is_scheduled);
@@ -338,7 +339,7 @@ impl<A: Attach> Core<A> {
     }
 
     /// Attaches to an interface or detaches from it, as configured.
-    fn look_after(&mut self, now: Instant, interface: &str) {
+    fn update_link(&mut self, now: Instant, interface: &str) {
         let config = self.config.wake.to_machine();
         let Some(link) = self.links.get_mut(interface) else { return };
         let is_wanted = if self.named.is_empty() {
@@ -346,7 +347,7 @@ impl<A: Attach> Core<A> {
         } else {
             self.named.iter().any(|named| named == interface)
         };
-        link.look_after(now, is_wanted, &mut self.attach, &config);
+        link.update_attachment(now, is_wanted, &mut self.attach, &config);
         if is_wanted && link.wifi.is_none() {
             link.wifi = self.config.signals.wifi.options().map(WifiWatch::new);
         } else if !is_wanted {
@@ -362,7 +363,7 @@ impl<A: Attach> Core<A> {
     fn signal(&mut self, now: Instant, interface: Option<&str>, event: LinkEvent, source: Source) {
         let names: Vec<Box<str>> = match interface {
             Some(interface) => vec![interface.into()],
-            None => self.links.values().filter(|link| link.is_looked_after()).map(|link| link.name.clone()).collect(),
+            None => self.links.values().filter(|link| link.is_managed()).map(|link| link.name.clone()).collect(),
         };
         for interface in names {
             self.handle_signal(now, &Signal::new(now, &interface, event, source));

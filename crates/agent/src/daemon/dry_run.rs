@@ -63,7 +63,7 @@ impl DryEngine {
     }
 
     /// Connections for which it would act.
-    fn looked_after(&mut self) -> Vec<TcpSocket> {
+    fn served(&mut self) -> Vec<TcpSocket> {
         let mut sockets = self.open();
         sockets.retain(|socket| !self.left_alone.contains(&socket.connection));
         sockets
@@ -83,17 +83,17 @@ impl PathEngine for DryEngine {
         let is_meant = |socket: &TcpSocket| families.contains(Family::of_connection(socket.connection));
         match event {
             LinkEvent::Fading { .. } if self.config.ack_stall.is_some() => {
-                for socket in self.looked_after().into_iter().filter(is_meant) {
+                for socket in self.served().into_iter().filter(is_meant) {
                     self.say(now, socket.connection, "ack_stall", "would hold its ACKs");
                 }
             }
             LinkEvent::Down => {
                 self.cut.retain(|socket| !is_meant(socket));
-                let cut = self.looked_after();
+                let cut = self.served();
                 self.cut.extend(cut.into_iter().filter(is_meant));
             }
             LinkEvent::Up { .. } => {
-                let after = self.looked_after();
+                let after = self.served();
                 let (cut, others) = std::mem::take(&mut self.cut).into_iter().partition(is_meant);
                 self.cut = others;
                 for before in cut {

@@ -111,7 +111,7 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    pub(super) fn is_looked_after(&self) -> bool {
+    pub(super) fn is_managed(&self) -> bool {
         !matches!(self.path, Path::LeftAlone)
     }
 
@@ -127,7 +127,7 @@ impl<E: PathEngine> Link<E> {
         (self.is_there, self.wifi) = (false, None);
         self.gone_since.get_or_insert(now);
         self.arbiter = Arbiter::new();
-        if self.is_looked_after() {
+        if self.is_managed() {
             tracing::info!(interface = &*self.name, "the interface is gone; its connections are kept for a while");
         }
         let change = LinkChange::of_both(LinkEvent::Down);
@@ -148,15 +148,15 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// Attaches or detaches, as configured and possible.
-    pub(super) fn look_after<A: Attach<Engine = E>>(
+    pub(super) fn update_attachment<A: Attach<Engine = E>>(
         &mut self,
         now: Instant,
         is_wanted: bool,
         attach: &mut A,
         config: &WakeConfig,
     ) {
-        let is_gone = self.gone_since.is_some() && self.is_looked_after();
-        match (is_wanted && self.is_there, self.is_looked_after()) {
+        let is_gone = self.gone_since.is_some() && self.is_managed();
+        match (is_wanted && self.is_there, self.is_managed()) {
             (true, true) if is_gone => self.attach_again(now, attach, config),
             (true, false) => self.attach(now, attach, config),
             // An interface that is not named is managed once it has a route; until then the known state is kept.
@@ -237,7 +237,7 @@ impl<E: PathEngine> Link<E> {
             Path::Failed { retry_at: Some(retry_at), .. } if *retry_at <= now => self.attach(now, attach, config),
             _ => {}
         }
-        self.look_for_silence(now);
+        self.check_silence(now);
         if self.gone_since.is_some_and(|since| since + KEPT <= now) {
             (self.path, self.gone_since) = (Path::LeftAlone, None);
         }
@@ -274,13 +274,13 @@ impl<E: PathEngine> Link<E> {
             self.is_silent = false;
             self.note(now, change);
         }
-        self.note_end_of_silence(now);
+        self.handle_end_of_silence(now);
     }
 
     pub(super) fn tell(&mut self, now: Instant, changes: &[LinkChange], because: &dyn std::fmt::Display) {
         for &change in changes {
             self.note(now, change);
-            if self.is_looked_after() {
+            if self.is_managed() {
                 tracing::info!(interface = &*self.name, event = %change, because = %because, "link");
             }
             if let Some(engine) = self.engine() {
@@ -348,7 +348,7 @@ impl<E: PathEngine> Link<E> {
     /// The record of a connection.
     fn done(&mut self, now: Instant, connection: Connection) -> &mut ActionRecord {
         if self.done.len() >= MOST_REMEMBERED && !self.done.contains_key(&connection) {
-            self.forget_what_is_over(now);
+            self.forget_old_actions(now);
         }
         self.done.entry(connection).or_default()
     }
@@ -405,7 +405,7 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// Makes room: forgets the actions on connections that the engine does not know any more, or else all.
-    fn forget_what_is_over(&mut self, now: Instant) {
+    fn forget_old_actions(&mut self, now: Instant) {
         let known: BTreeSet<Connection> = self.in_path(now).into_iter().map(|(connection, _)| connection).collect();
         self.done.retain(|connection, _| known.contains(connection));
         if self.done.len() >= MOST_REMEMBERED {

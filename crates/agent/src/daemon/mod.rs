@@ -98,20 +98,9 @@ pub enum DaemonError {
         /// The missing prerequisites, and how to get them.
         problem: String,
     },
-    /// Something else is in the place of the control socket.
-    #[error("{} exists and is not a socket; choose another path for the control socket (--socket)", path.display())]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The control socket cannot be created.
-    #[error("cannot create the control socket {}; run as root, or choose another path (--socket)", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
+    /// The control socket is not available for another reason.
+    #[error(transparent)]
+    Control(ControlSocketError),
     /// Signal handlers cannot be installed.
     #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
@@ -127,8 +116,7 @@ impl From<ControlSocketError> for DaemonError {
     fn from(error: ControlSocketError) -> Self {
         match error {
             ControlSocketError::AlreadyRunning { path, pid } => Self::AlreadyRunning { path, pid },
-            ControlSocketError::NotASocket { path } => Self::NotASocket { path },
-            ControlSocketError::Refused { path, source } => Self::Socket { path, source },
+            other => Self::Control(other),
         }
     }
 }
@@ -312,7 +300,7 @@ impl<A: Attach> Daemon<A> {
     /// # Errors
     /// Something essential has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        let links = self.core.looked_after();
+        let links = self.core.managed_links();
         for awaited in self.setup.interfaces.iter().filter(|name| !links.contains(name)) {
             tracing::warn!(interface = awaited, "the interface does not exist yet");
         }
@@ -329,7 +317,7 @@ impl<A: Attach> Daemon<A> {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
             self.report_changes(now);
         }
-        self.look_at_wifi(now);
+        self.measure_wifi_levels(now);
         let may_sleep = self.sleep.handle_timeout(now);
         if let Some(event) = may_sleep {
             self.core.handle_sleep_foreseen(now, event);
@@ -380,7 +368,7 @@ impl<A: Attach> Daemon<A> {
     }
 
     fn read_logind(&mut self, now: Instant) {
-        let has_links = !self.core.looked_after().is_empty();
+        let has_links = !self.core.managed_links().is_empty();
         for event in self.sleep.handle_ready(now, self.setup.config.signals.suspend, has_links) {
             self.core.handle_sleep_foreseen(now, event);
         }
@@ -440,7 +428,7 @@ impl<A: Attach> Daemon<A> {
                 self.core.configure(now, utc, config, schedule);
                 NextHops::handle_interfaces(&mut self.core, &self.interfaces);
                 self.sleep.follow(self.setup.config.signals.suspend);
-                tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
+                tracing::info!(links = self.core.managed_links().join(", "), "configuration read");
             }
             Err(error) => tracing::error!(%error, "invalid configuration; keeping the current one"),
         }

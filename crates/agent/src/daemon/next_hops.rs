@@ -28,7 +28,7 @@ pub(super) struct NextHops {
 impl NextHops {
     /// The known next hops may have changed.
     pub(super) fn handle_interfaces<A: Attach>(core: &mut Core<A>, interfaces: &Interfaces) {
-        for link in core.looked_after() {
+        for link in core.managed_links() {
             let (next_hops, known) = match interfaces.default_routers(&link) {
                 Some(routers) => (routers.addresses, routers.answered_at.into_keys().collect()),
                 None => Default::default(),

@@ -54,7 +54,7 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// Checks the traffic, if due.
-    pub(super) fn look_for_silence(&mut self, now: Instant) {
+    pub(super) fn check_silence(&mut self, now: Instant) {
         if self.poll_silence().is_none_or(|at| at > now) {
             return;
         }
@@ -68,7 +68,7 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// Packets have ended a silence.
-    pub(super) fn note_end_of_silence(&mut self, now: Instant) {
+    pub(super) fn handle_end_of_silence(&mut self, now: Instant) {
         let is_over = self.engine().is_some_and(|engine| !engine.is_silent());
         if is_over && self.is_silent && self.arbiter.state() != LinkState::Down {
             self.is_silent = false;
@@ -128,7 +128,7 @@ impl<E: PathEngine> Link<E> {
                         let changes = (!families.is_empty()).then_some(LinkChange { families, ..UP });
                         self.tell(now, changes.as_slice(), &"the next hop answers");
                     }
-                    self.note_end_of_silence(now);
+                    self.handle_end_of_silence(now);
                 }
             }
         }

@@ -126,7 +126,8 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    pub(super) fn look_at_wifi(&mut self, now: Instant) {
+    /// Reads the signal levels that are due.
+    pub(super) fn measure_wifi_levels(&mut self, now: Instant) {
         for interface in self.core.take_wifi_due(now) {
             let level = match self.wifi.station().map(|station| station.level(&interface)) {
                 Some(Ok(level)) => level,

@@ -122,7 +122,7 @@ enum Phase {
     Calm,
     /// No packet has arrived for a little longer than usual: next hops are probed, or without any the peer.
     Checking(Suspicion),
-    /// A stream has stopped, which may be its end.
+    /// A stream has stopped: it is over, or the link is silent.
     Asking(Suspicion),
     /// TCP has had no answer. The path reports incoming packets.
     Suspected(Suspicion),
@@ -130,10 +130,10 @@ enum Phase {
     Silent(Suspicion),
 }
 
-/// Incoming packets between two looks that make a stream: fewer may be interactive traffic.
+/// Incoming packets between two readings of the counters that make a stream: fewer may be interactive traffic.
 const STREAM_PACKETS: u64 = 4;
 
-/// The last looks at a stream may have seen fewer.
+/// A stream continues for this long after the last such reading.
 const STREAM_ENDS_IN: Duration = Duration::from_millis(500);
 
 /// Next hops are probed when nothing has arrived for this long, and two round trips: later than the acknowledgement of a peer that delays
@@ -496,8 +496,8 @@ impl SilenceWatch {
         is_unanswered || has_paused
     }
 
-    /// Without a next hop, a check probes the peer that has not answered, with its data: of several the one that was heard last. The
-    /// others may be farther away, and their answers under way.
+    /// Without a next hop, a check sends the unanswered data again to the peer whose last packet is the newest: the answers of the
+    /// others, which may be farther away, may be on their way.
     fn begin_check(&self, survey: &Survey, found: Suspicion) -> Suspicion {
         let peers: Vec<&Unanswered> = self.sent_again(survey).collect();
         let Some(last_heard) = peers.iter().max_by_key(|peer| peer.heard_at) else { return found };

@@ -1,14 +1,14 @@
 //! The cells of the grid, and what their runs come to.
 
 use holdover_base::Duration;
-use holdover_transfers::{Help, NetPath, Sender, Transfer, TransferDirection};
+use holdover_transfers::{Help, Sender, Transfer, TransferDirection};
 use serde::Serialize;
 
 use super::place::{Place, soon};
 use super::run::Run;
-use crate::grid::{Runs, median};
+use crate::grid::{GridPlace as _, Runs, median};
 use crate::page::in_millis;
-use crate::results::GridCell;
+use crate::results;
 
 /// The least share of the ideal for a transfer with the agent.
 pub(super) const SHARE: f64 = 0.97;
@@ -20,16 +20,16 @@ const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the on
     200 ms (PROBE_RTT): the transfer without a cut ends just before that, and every one with a cut meets it. And what the cut has \
     swallowed it repairs from a few packets on, doubling them each round trip.";
 
+/// A case and its runs.
+pub(super) type Cell = results::Cell<Place, Figures, RunRow>;
+
 /// The result of a case: medians of its runs. Times after the link's return are in milliseconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Cell {
-    #[serde(skip)]
-    pub(super) path: NetPath,
+pub(super) struct Figures {
     pub(super) sender: Sender,
     pub(super) direction: TransferDirection,
     pub(super) cut_s: f64,
     pub(super) help: Help,
-    pub(super) runs: Vec<RunRow>,
     /// To the first data at the receiver's interface that it did not have.
     pub(super) new_data_ms: Option<f64>,
     /// To the first new data at the application.
@@ -41,14 +41,9 @@ pub(super) struct Cell {
     pub(super) ideal_share: Option<f64>,
     /// The duration for a sender that fills the link whenever it is up, over the duration.
     pub(super) path_share: Option<f64>,
-    /// Missed bounds; plain transfers have none.
-    pub(super) misses: Vec<String>,
-    /// Why, where that is known.
+    /// Why it misses a bound, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<&'static str>,
-    /// Of the run with the median completion: the first packets after the link's return.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) trace: Vec<String>,
 }
 
 /// One run of a case.
@@ -70,13 +65,12 @@ impl Cell {
         for (&place, of_place) in runs.iter().filter(|(place, _)| place.transfer.cut.is_some()) {
             let uncut = Place { transfer: Transfer { help: Help::Plain, cut: None, ..place.transfer }, ..place };
             let uncut = runs.get(&uncut).map_or(&[][..], Vec::as_slice);
-            let mut cell = Self::new(place, of_place, uncut);
-            let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.is_beside(&cell));
-            cell.misses = cell.misses(plain);
-            if cell.misses.is_empty() {
-                cell.trace.clear();
-            } else {
-                cell.why = cell.reason();
+            let cell = Self::new(place, of_place, uncut);
+            let plain = cells.iter().rfind(|other| !other.place.has_bounds() && other.is_beside(&cell));
+            let misses = cell.misses(plain);
+            let mut cell = cell.judged(misses);
+            if !cell.misses.is_empty() {
+                cell.figures.why = cell.reason();
             }
             cells.push(cell);
         }
@@ -90,8 +84,7 @@ impl Cell {
         let uncut_s = median(uncut.iter().map(|run| run.measured.completion.map(Duration::as_secs_f64)));
         let cut_s = place.transfer.cut.unwrap_or(Duration::ZERO).as_secs_f64();
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.completion_s == completion_s);
-        Self {
-            path: place.path,
+        let figures = Figures {
             sender: place.sender,
             direction: place.transfer.direction,
             cut_s,
@@ -102,42 +95,43 @@ impl Cell {
             uncut_s,
             ideal_share: uncut_s.zip(completion_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
             path_share: of(|run| run.path_share),
-            misses: Vec::new(),
             why: None,
-            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
-            runs: rows,
-        }
+        };
+        // The first packets after the link's return, of the run with the median completion.
+        let trace = typical.map_or(Vec::new(), |(run, _)| run.trace.clone());
+        Self::of_runs(place, figures, rows, trace)
     }
 
     fn is_beside(&self, other: &Self) -> bool {
-        (self.sender, self.direction, self.cut_s) == (other.sender, other.direction, other.cut_s)
+        let of = |cell: &Self| (cell.place.sender, cell.place.transfer.direction, cell.place.transfer.cut);
+        of(self) == of(other)
     }
 
     /// Whether new data come later than they have to.
     fn is_late(&self) -> bool {
-        self.new_data_ms.is_none_or(|new_data| new_data > in_millis(soon(self.path)))
+        self.figures.new_data_ms.is_none_or(|new_data| new_data > in_millis(soon(self.place.path)))
     }
 
     /// Why it misses something, if that is known.
     fn reason(&self) -> Option<&'static str> {
-        let is_only_slow = self.sender == Sender::Bbr && !self.is_late();
+        let is_only_slow = self.place.sender == Sender::Bbr && !self.is_late();
         is_only_slow.then_some(BBR_PROBES)
     }
 
     /// The bounds that the agent misses here.
     fn misses(&self, plain: Option<&Self>) -> Vec<String> {
-        if self.help == Help::Plain {
+        if !self.place.has_bounds() {
             return Vec::new();
         }
         let mut misses = Vec::new();
-        let soonest_ms = in_millis(soon(self.path));
+        let soonest_ms = in_millis(soon(self.place.path));
         if self.is_late() {
             misses.push(format!("new data later than {soonest_ms:.0} ms after the link's return"));
         }
-        if self.ideal_share.is_none_or(|share| share < SHARE) {
+        if self.figures.ideal_share.is_none_or(|share| share < SHARE) {
             misses.push(format!("less than {:.0} % of the ideal", SHARE * 100.0));
         }
-        let is_worse = match (self.completion_s, plain.and_then(|plain| plain.completion_s)) {
+        let is_worse = match (self.figures.completion_s, plain.and_then(|plain| plain.figures.completion_s)) {
             (Some(with), Some(without)) => with > without * (1.0 + TOLERANCE),
             (None, Some(_)) => true,
             (_, None) => false,
@@ -146,22 +140,6 @@ impl Cell {
             misses.push("later than plain".to_owned());
         }
         misses
-    }
-}
-
-impl GridCell for Cell {
-    type Run = RunRow;
-
-    fn runs(&self) -> &[RunRow] {
-        &self.runs
-    }
-
-    fn has_bounds(&self) -> bool {
-        self.help != Help::Plain
-    }
-
-    fn missed(&self) -> &[String] {
-        &self.misses
     }
 }
 
@@ -182,7 +160,7 @@ impl RunRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdover_transfers::Measured;
+    use holdover_transfers::{Measured, NetPath};
 
     #[test]
     fn a_cell_says_what_it_misses() {
@@ -208,10 +186,10 @@ mod tests {
             (place(Help::Warned, cut), vec![run(200, 20_200)]),
         ]);
         let cells = Cell::all(&runs);
-        assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
+        assert_eq!(cells.iter().map(|cell| cell.place.transfer.help).collect::<Vec<_>>(), Help::ALL);
         assert_eq!(soon(NetPath::DEFAULT), Duration::from_millis(140));
         assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
-        assert_eq!(cells[1].ideal_share, Some(17.0 / 17.1));
+        assert_eq!(cells[1].figures.ideal_share, Some(17.0 / 17.1));
         let expected =
             ["new data later than 140 ms after the link's return", "less than 97 % of the ideal", "later than plain"];
         assert_eq!((&cells[2].misses[..], cells[2].trace.len()), (&expected.map(str::to_owned)[..], 1));

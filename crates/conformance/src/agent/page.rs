@@ -3,7 +3,7 @@
 use holdover_transfers::{AgentPath, CUT_AT, Help, LEAD, Sender, TransferDirection, spaced};
 use serde::Serialize;
 
-use super::cells::{Cell, SHARE, TOLERANCE};
+use super::cells::{Cell, Figures, SHARE, TOLERANCE};
 use super::place::{soon, what_is_sent};
 use crate::grid::{GridReport, Head};
 use crate::page::{failures, medians, millis_or_never, number, page, seconds_or_never, section};
@@ -54,17 +54,17 @@ impl Report {
     }
 
     fn table(&self, sender: Sender, direction: TransferDirection) -> String {
-        let cells: Vec<&Cell> =
-            self.results.cells().iter().filter(|cell| (cell.sender, cell.direction) == (sender, direction)).collect();
+        let is_meant = |cell: &&Cell| (cell.figures.sender, cell.figures.direction) == (sender, direction);
+        let cells: Vec<&Cell> = self.results.cells().iter().filter(is_meant).collect();
         let head = format!(
             "## {}, {}\n\nWithout a cut: {}.\n\n| cut | plain: new data | done | ideal | agent: new data | done | ideal | \
              warned: new data | done | ideal |\n| --- {}|\n",
             sender.name(),
             direction.name(),
-            seconds_or_never(cells.first().and_then(|cell| cell.uncut_s)),
+            seconds_or_never(cells.first().and_then(|cell| cell.figures.uncut_s)),
             "| ---: ".repeat(9)
         );
-        let mut cuts: Vec<f64> = cells.iter().map(|cell| cell.cut_s).collect();
+        let mut cuts: Vec<f64> = cells.iter().map(|cell| cell.figures.cut_s).collect();
         cuts.dedup();
         section(&head, cuts.into_iter().map(|cut_s| row(cut_s, &cells)))
     }
@@ -72,14 +72,15 @@ impl Report {
     fn misses(&self) -> String {
         let missing = self.results.bounded().filter(|cell| !cell.misses.is_empty());
         let rows = missing.map(|cell| {
+            let figures = &cell.figures;
             format!(
                 "\n**{}, {}, {} s, {}**: {}. {}\n\n```\n{}\n```\n",
-                cell.sender.name(),
-                cell.direction.name(),
-                cell.cut_s,
-                cell.help.name(),
+                figures.sender.name(),
+                figures.direction.name(),
+                figures.cut_s,
+                figures.help.name(),
                 cell.misses.join(", "),
-                cell.why.unwrap_or("Why is not known."),
+                figures.why.unwrap_or("Why is not known."),
                 cell.trace.join("\n")
             )
         });
@@ -94,7 +95,7 @@ impl Report {
 /// The row of a cut, plain and with help.
 fn row(cut_s: f64, cells: &[&Cell]) -> String {
     let texts = Help::ALL.map(|help| {
-        let cell = cells.iter().find(|cell| cell.cut_s == cut_s && cell.help == help);
+        let cell = cells.iter().find(|cell| cell.figures.cut_s == cut_s && cell.figures.help == help);
         cell.map_or_else(|| ["", "", ""].map(str::to_owned), |cell| cell_texts(cell)).join(" | ")
     });
     format!("| {cut_s} s | {} |\n", texts.join(" | "))
@@ -126,8 +127,8 @@ impl GridReport for Report {
         let header = "sender,direction,cut_s,help,run,new_data_ms,in_order_ms,completion_s,uncut_median_s,path_share,timeouts,\
                       sent_again_bytes,lateness_p99_ms";
         let of_cell = |cell: &Cell| {
-            let (sender, direction) = (cell.sender.congestion().name(), cell.direction.name());
-            format!("{sender},{direction},{},{}", cell.cut_s, cell.help.name())
+            let Figures { sender, direction, cut_s, help, .. } = &cell.figures;
+            format!("{},{},{cut_s},{}", sender.congestion().name(), direction.name(), help.name())
         };
         self.results.csv(header, of_cell, |cell, run| {
             format!(
@@ -135,7 +136,7 @@ impl GridReport for Report {
                 number(run.new_data_ms),
                 number(run.in_order_ms),
                 number(run.completion_s),
-                number(cell.uncut_s),
+                number(cell.figures.uncut_s),
                 number(run.path_share),
                 run.timeouts,
                 run.sent_again_bytes,
@@ -148,10 +149,10 @@ impl GridReport for Report {
 /// New data, done, ideal.
 fn cell_texts(cell: &Cell) -> [String; 3] {
     let emphasis = if cell.misses.is_empty() { "" } else { "**" };
-    let new_data = match cell.new_data_ms {
+    let new_data = match cell.figures.new_data_ms {
         Some(millis) if millis >= 1000.0 => seconds_or_never(Some(millis / 1e3)),
         millis => millis_or_never(millis),
     };
-    let share = cell.ideal_share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0));
-    [new_data, seconds_or_never(cell.completion_s), format!("{emphasis}{share}{emphasis}")]
+    let share = cell.figures.ideal_share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    [new_data, seconds_or_never(cell.figures.completion_s), format!("{emphasis}{share}{emphasis}")]
 }

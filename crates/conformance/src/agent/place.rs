@@ -51,7 +51,11 @@ pub(super) fn soon(path: NetPath) -> Duration {
     path.round_trip() + path.full_queue()
 }
 
-impl GridPlace for Place {}
+impl GridPlace for Place {
+    fn has_bounds(self) -> bool {
+        self.transfer.help != Help::Plain
+    }
+}
 
 /// Prints `cubic, download, 300 ms, warned`.
 impl fmt::Display for Place {

@@ -14,7 +14,7 @@ pub struct Run {
     #[serde(with = "holdover_transfers::nanos::optional")]
     pub(super) new_data: Option<Duration>,
     pub(super) measured: Measured,
-    /// The ideal of the path, which is a sender that fills the link whenever it is there.
+    /// The duration for a sender that fills the link whenever it is up, over the transfer's duration.
     pub(super) path_share: Option<f64>,
     pub(super) timeouts: u32,
     pub(super) sent_again: u64,

@@ -7,26 +7,27 @@ use serde::Serialize;
 use super::kinds::Use;
 use super::place::Place;
 use super::world::Run;
-use crate::grid::{Runs, median};
+use crate::grid::{GridPlace as _, Runs, median};
 use crate::page::{in_millis, millis_or_never, seconds_or_never};
-use crate::results::GridCell;
+use crate::results;
 
 /// By this share a connection with the agent may be slower than plain in all.
 pub(super) const SLOWER: f64 = 0.02;
 /// And by this much more: kernels' timers and a busy machine make this difference from run to run.
 pub(super) const NOISE: Duration = Duration::from_millis(50);
 
+/// A case and its runs.
+pub(super) type Cell = results::Cell<Place, Figures, RunRow>;
+
 /// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Cell {
-    #[serde(skip)]
-    pub(super) place: Place,
+pub(super) struct Figures {
     kind: &'static str,
     cut_s: f64,
     sender: Sender,
     usage: Use,
     family: &'static str,
-    pub(super) help: Help,
+    help: Help,
     /// From when the path carries packets again to the first data that the receiver did not have; of many connections, of the last.
     pub(super) first_data_ms: Option<f64>,
     /// The same, of the connection in the middle.
@@ -34,12 +35,6 @@ pub(super) struct Cell {
     /// From the beginning to the last byte, or from the key to its echo.
     pub(super) total_s: Option<f64>,
     pub(super) sent_again_bytes: Option<f64>,
-    pub(super) runs: Vec<RunRow>,
-    /// The bounds that it misses; plain connections have none.
-    pub(super) misses: Vec<String>,
-    /// Of the run with the median total, if the cell misses something: the first packets from when the path carries.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    trace: Vec<String>,
 }
 
 /// One run of a case.
@@ -61,13 +56,10 @@ impl Cell {
     pub(super) fn all(runs: &Runs<Place, Run>) -> Vec<Self> {
         let mut cells: Vec<Self> = Vec::new();
         for (&place, of_place) in runs {
-            let mut cell = Self::new(place, of_place);
-            let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.place.is_beside(&place));
-            cell.misses = cell.misses(plain);
-            if cell.misses.is_empty() {
-                cell.trace.clear();
-            }
-            cells.push(cell);
+            let cell = Self::new(place, of_place);
+            let plain = cells.iter().rfind(|other| !other.place.has_bounds() && other.place.is_beside(&place));
+            let misses = cell.misses(plain);
+            cells.push(cell.judged(misses));
         }
         cells
     }
@@ -77,8 +69,7 @@ impl Cell {
         let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
         let total_s = of(|run| run.total_s);
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.total_s == total_s);
-        Self {
-            place,
+        let figures = Figures {
             kind: place.kind().name,
             cut_s: place.cut.as_secs_f64(),
             sender: place.sender,
@@ -89,25 +80,25 @@ impl Cell {
             median_first_data_ms: of(|run| run.median_first_data_ms),
             total_s,
             sent_again_bytes: of(|run| Some(run.sent_again_bytes as f64)),
-            misses: Vec::new(),
-            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
-            runs: rows,
-        }
+        };
+        // The first packets from when the path carries, of the run with the median total.
+        let trace = typical.map_or(Vec::new(), |(run, _)| run.trace.clone());
+        Self::of_runs(place, figures, rows, trace)
     }
 
     /// Whether new data comes later than it has to. A key that is echoed between two flaps has no more to come after the last.
     pub(super) fn is_late(&self) -> bool {
         let is_echoed_before = self.place.usage == Use::Keys
-            && self.total_s.is_some_and(|total| total < self.place.cut.as_secs_f64() / 2.0);
+            && self.figures.total_s.is_some_and(|total| total < self.place.cut.as_secs_f64() / 2.0);
         if self.place.kind().has_flaps() && is_echoed_before {
             return false;
         }
-        self.first_data_ms.is_none_or(|first| first > in_millis(self.place.bound()))
+        self.figures.first_data_ms.is_none_or(|first| first > in_millis(self.place.bound()))
     }
 
     /// Whether it takes longer than `plain`, by more than is allowed.
     pub(super) fn is_slower(&self, plain: Option<&Self>) -> bool {
-        match (self.total_s, plain.and_then(|plain| plain.total_s)) {
+        match (self.figures.total_s, plain.and_then(|plain| plain.figures.total_s)) {
             (Some(with), Some(without)) => with > without * (1.0 + SLOWER) + NOISE.as_secs_f64(),
             (None, Some(_)) => true,
             (_, None) => false,
@@ -117,34 +108,18 @@ impl Cell {
     /// The bounds that the agent misses here.
     fn misses(&self, plain: Option<&Self>) -> Vec<String> {
         let mut misses = Vec::new();
-        if self.help == Help::Plain {
+        if !self.place.has_bounds() {
             return misses;
         }
         if self.is_late() {
             let bound_ms = in_millis(self.place.bound());
-            misses.push(format!("first data {}, bound {bound_ms:.0} ms", millis_or_never(self.first_data_ms)));
+            misses.push(format!("first data {}, bound {bound_ms:.0} ms", millis_or_never(self.figures.first_data_ms)));
         }
         if self.is_slower(plain) {
-            let plain = plain.and_then(|plain| plain.total_s);
-            misses.push(format!("total {}, plain {}", seconds_or_never(self.total_s), seconds_or_never(plain)));
+            let plain = plain.and_then(|plain| plain.figures.total_s);
+            misses.push(format!("total {}, plain {}", seconds_or_never(self.figures.total_s), seconds_or_never(plain)));
         }
         misses
-    }
-}
-
-impl GridCell for Cell {
-    type Run = RunRow;
-
-    fn runs(&self) -> &[RunRow] {
-        &self.runs
-    }
-
-    fn has_bounds(&self) -> bool {
-        self.help != Help::Plain
-    }
-
-    fn missed(&self) -> &[String] {
-        &self.misses
     }
 }
 
@@ -193,7 +168,7 @@ mod tests {
             (place(Help::Warned), vec![run(176, 10_260)]),
         ]);
         let cells = Cell::all(&runs);
-        assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
+        assert_eq!(cells.iter().map(|cell| cell.place.help).collect::<Vec<_>>(), Help::ALL);
         assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
         assert_eq!(cells[2].misses, ["first data 176 ms, bound 175 ms", "total 10.26 s, plain 10.00 s"]);
         assert_eq!(cells[2].trace.len(), 1);

@@ -14,6 +14,7 @@ use holdover_agent::engine::Engine;
 use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::grid::watch_lateness;
 use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
@@ -43,7 +44,7 @@ impl Grid for AgentLinksGrid {
     fn examine(&self) -> Result<Lateness, Unable> {
         Engine::probe()
             .map_err(|why| Unable(format!("the agent cannot attach to an interface: {}", with_causes(&why))))?;
-        Lateness::watch_links().map_err(|why| Unable(with_causes(&why)))
+        watch_lateness()
     }
 
     fn run(&self, place: Place, machine: &Lateness) -> Result<Run, LinksError> {

@@ -10,10 +10,8 @@ use serde::Serialize;
 use super::cells::{Cell, NOISE, SLOWER};
 use super::kinds::{KINDS, Kind};
 use super::world::TRANSFER_TIME;
-use crate::grid::{GridReport, Head};
-use crate::page::{
-    compared, failures, marked, medians, millis_or_never, misses, number, page, seconds_or_never, section,
-};
+use crate::grid::{GridPlace as _, GridReport, Head};
+use crate::page::{compared, failures, marked, medians, millis_or_never, number, page, seconds_or_never, section};
 use crate::results::Results;
 use crate::routed::near_delay;
 
@@ -88,7 +86,7 @@ impl Report {
             kind.name, kind.what
         );
         let of_kind = self.results.cells().iter().filter(|cell| std::ptr::eq(cell.place.kind(), kind));
-        section(&head, of_kind.filter(|cell| cell.help == Help::Plain).map(|plain| self.row(plain)))
+        section(&head, of_kind.filter(|cell| cell.place.help == Help::Plain).map(|plain| self.row(plain)))
     }
 
     /// The row of a place, plain and with help.
@@ -96,18 +94,18 @@ impl Report {
         let place = plain.place;
         let beside: Vec<&Cell> = self.results.cells().iter().filter(|cell| cell.place.is_beside(&place)).collect();
         let first = compared(&beside, |cell| {
-            let mut first = without_unit(&millis_or_never(cell.first_data_ms));
+            let mut first = without_unit(&millis_or_never(cell.figures.first_data_ms));
             if place.kind().connections > 1 {
-                let _ = write!(first, " ({})", without_unit(&millis_or_never(cell.median_first_data_ms)));
+                let _ = write!(first, " ({})", without_unit(&millis_or_never(cell.figures.median_first_data_ms)));
             }
-            marked(cell.help != Help::Plain && cell.is_late(), &first)
+            marked(cell.place.has_bounds() && cell.is_late(), &first)
         });
         let total = compared(&beside, |cell| {
-            let total = without_unit(&seconds_or_never(cell.total_s));
-            marked(cell.help != Help::Plain && cell.is_slower(Some(plain)), &total)
+            let total = without_unit(&seconds_or_never(cell.figures.total_s));
+            marked(cell.place.has_bounds() && cell.is_slower(Some(plain)), &total)
         });
         let kilobytes = |bytes: f64| format!("{:.0}", bytes / 1e3);
-        let again = compared(&beside, |cell| cell.sent_again_bytes.map_or("–".to_owned(), kilobytes));
+        let again = compared(&beside, |cell| cell.figures.sent_again_bytes.map_or("–".to_owned(), kilobytes));
         format!(
             "| {} | {} | {} | {} | {first} | {total} | {again} |\n",
             spaced(place.cut),
@@ -124,15 +122,13 @@ impl GridReport for Report {
     }
 
     fn in_a_line(&self) -> String {
-        let reached = self.results.share_that_meets_bounds();
-        format!("{reached} cells with the agent reach their bounds, in {} s", self.head.seconds)
+        self.results.in_a_line("the agent", &self.head)
     }
 
     /// As `docs/conformance/agent-links.md`.
     fn markdown(&self) -> String {
         let tables: String = KINDS.iter().map(|kind| self.table(kind)).collect();
-        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(self.results.failures()), missed, tables];
+        let sections = [failures(self.results.failures()), self.results.misses(), tables];
         page("The agent on links with carrier and neighbours", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 

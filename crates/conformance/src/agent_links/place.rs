@@ -92,6 +92,10 @@ impl GridPlace for Place {
     fn connections(self) -> u32 {
         self.kind().connections
     }
+
+    fn has_bounds(self) -> bool {
+        self.help != Help::Plain
+    }
 }
 
 /// Prints `carrier, 3 s, cubic, upload, IPv6, warned`.

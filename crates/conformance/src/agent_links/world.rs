@@ -26,7 +26,7 @@ const BETWEEN: Duration = Duration::from_secs(3);
 const MESSAGES: u64 = 6;
 /// Many connections are opened within this time, so that there are messages at all times: an idle link is not probed.
 const OPENING: Duration = BETWEEN;
-/// The key that matters is struck so long after the echo of the first one, which is a little after the cut.
+/// From the first key's echo to the second key, which is the measured one: it is struck a little after the cut.
 const THINK: Duration = CUT_AT.saturating_since(Instant::ZERO);
 
 /// The result of a run.
@@ -68,7 +68,7 @@ pub enum LinksError {
     TooBusy,
 }
 
-/// Makes the world of `place` real, with the daemon on its phone if it is to be there, and runs it.
+/// Runs the world of `place` on kernels, with the daemon on the phone except for [`Help::Plain`].
 ///
 /// The run is made again if the key was struck after the outage, if one of many connections was not open before it, or if new data
 /// came too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more. The last try counts in any case.

@@ -6,18 +6,19 @@ use serde::Serialize;
 
 use super::place::{Link, Mode, Place, bound};
 use super::world::Run;
-use crate::grid::{Runs, median};
+use crate::grid::{GridPlace as _, Runs, median};
 use crate::page::in_millis;
-use crate::results::GridCell;
+use crate::results;
 
 /// The least share of the ideal with the gateway.
 pub(super) const SHARE: f64 = 0.98;
 
+/// A case and its runs.
+pub(super) type Cell = results::Cell<Place, Figures, RunRow>;
+
 /// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Cell {
-    #[serde(skip)]
-    pub(super) place: Place,
+pub(super) struct Figures {
     link: Link,
     sender: Sender,
     direction: TransferDirection,
@@ -29,12 +30,6 @@ pub(super) struct Cell {
     pub(super) total_s: Option<f64>,
     /// The same transfer without a cut and without the gateway, and the length of the cut, over the total.
     pub(super) ideal_share: Option<f64>,
-    pub(super) runs: Vec<RunRow>,
-    /// The bounds that it misses; modes for comparison have none.
-    pub(super) misses: Vec<String>,
-    /// Of the run with the median total, if the cell misses something: the first packets after the return.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) trace: Vec<String>,
 }
 
 /// One run of a case.
@@ -62,8 +57,7 @@ impl Cell {
         let total_s = median(rows.iter().map(|row| row.total_s));
         let cut_s = place.cut.unwrap_or(Duration::ZERO).as_secs_f64();
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.total_s == total_s);
-        let mut cell = Self {
-            place,
+        let figures = Figures {
             link: place.link,
             sender: place.sender,
             direction: place.direction,
@@ -72,26 +66,23 @@ impl Cell {
             first_data_ms: median(rows.iter().map(|row| row.first_data_ms)),
             total_s,
             ideal_share: median(uncut.iter().map(seconds)).zip(total_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
-            misses: Vec::new(),
-            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
-            runs: rows,
         };
-        cell.misses = cell.misses();
-        if cell.misses.is_empty() {
-            cell.trace.clear();
-        }
-        cell
+        // The first packets after the return, of the run with the median total.
+        let trace = typical.map_or(Vec::new(), |(run, _)| run.trace.clone());
+        let cell = Self::of_runs(place, figures, rows, trace);
+        let misses = cell.misses();
+        cell.judged(misses)
     }
 
     /// Whether it misses the bound of the first data.
     pub(super) fn is_late(&self) -> bool {
         let bound_ms = in_millis(bound(self.place.path));
-        self.mode.has_bounds() && self.first_data_ms.is_none_or(|first| first > bound_ms)
+        self.place.has_bounds() && self.figures.first_data_ms.is_none_or(|first| first > bound_ms)
     }
 
     /// Whether it misses the bound of the total.
     pub(super) fn is_slow(&self) -> bool {
-        self.mode.has_bounds() && self.ideal_share.is_none_or(|share| share < SHARE)
+        self.place.has_bounds() && self.figures.ideal_share.is_none_or(|share| share < SHARE)
     }
 
     fn misses(&self) -> Vec<String> {
@@ -100,22 +91,6 @@ impl Cell {
             .then(|| format!("first data later than {} after the return", spaced(bound(self.place.path))));
         let share = self.is_slow().then(|| format!("less than {:.0} % of the ideal", SHARE * 100.0));
         first.into_iter().chain(share).collect()
-    }
-}
-
-impl GridCell for Cell {
-    type Run = RunRow;
-
-    fn runs(&self) -> &[RunRow] {
-        &self.runs
-    }
-
-    fn has_bounds(&self) -> bool {
-        self.mode.has_bounds()
-    }
-
-    fn missed(&self) -> &[String] {
-        &self.misses
     }
 }
 
@@ -169,7 +144,7 @@ mod tests {
         assert_eq!(cells.len(), 4);
         assert!(of(Mode::Plain, 7).misses.is_empty() && of(Mode::MTcp, 7).misses.is_empty());
         let good = of(Mode::Buffer, 7);
-        assert_eq!((good.first_data_ms, good.ideal_share), (Some(75.0), Some(17.0 / 17.3)));
+        assert_eq!((good.figures.first_data_ms, good.figures.ideal_share), (Some(75.0), Some(17.0 / 17.3)));
         assert!(good.misses.is_empty() && good.trace.is_empty(), "{good:?}");
         let bad = of(Mode::Buffer, 3);
         assert_eq!(bad.misses, ["first data later than 75 ms after the return", "less than 98 % of the ideal"]);

@@ -11,9 +11,9 @@ use std::process::Command;
 
 use holdover_gatewayd::config::Config;
 use holdover_gatewayd::features;
-use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::grid::watch_lateness;
 use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
@@ -50,7 +50,7 @@ impl Grid for GatewayGrid {
         if let Some(missing) = missing {
             return Err(Unable(format!("the gateway cannot work here; {}: {}", missing.name, missing.found)));
         }
-        Lateness::watch_links().map_err(|why| Unable(with_causes(&why)))
+        watch_lateness()
     }
 
     fn run(&self, place: Place, machine: &Lateness) -> Result<Run, GatewayError> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cells::{Cell, SHARE};
 use super::place::{Link, Mode, bound};
 use crate::grid::{GridReport, Head};
-use crate::page::{compared, failures, marked, medians, misses, number, page, section};
+use crate::page::{compared, failures, marked, medians, number, page, section};
 use crate::results::Results;
 use crate::routed::near_delay;
 
@@ -84,9 +84,9 @@ impl Report {
         let place = plain.place;
         let beside: Vec<&Cell> = self.results.cells().iter().filter(|cell| cell.place.is_beside(place)).collect();
         let number = |value: Option<f64>, digits| value.map_or("never".to_owned(), |value| format!("{value:.digits$}"));
-        let first = compared(&beside, |cell| marked(cell.is_late(), &number(cell.first_data_ms, 0)));
-        let total = compared(&beside, |cell| number(cell.total_s, 2));
-        let percent = |cell: &Cell| number(cell.ideal_share.map(|share| share * 100.0), 1);
+        let first = compared(&beside, |cell| marked(cell.is_late(), &number(cell.figures.first_data_ms, 0)));
+        let total = compared(&beside, |cell| number(cell.figures.total_s, 2));
+        let percent = |cell: &Cell| number(cell.figures.ideal_share.map(|share| share * 100.0), 1);
         let share = compared(&beside, |cell| marked(cell.is_slow(), &percent(cell)));
         let (sender, direction) = (place.sender.name(), place.direction.name());
         let away = spaced(place.cut.unwrap_or(holdover_base::Duration::ZERO));
@@ -100,15 +100,13 @@ impl GridReport for Report {
     }
 
     fn in_a_line(&self) -> String {
-        let reached = self.results.share_that_meets_bounds();
-        format!("{reached} cells with the gateway reach their bounds, in {} s", self.head.seconds)
+        self.results.in_a_line("the gateway", &self.head)
     }
 
     /// As `docs/conformance/gateway.md`.
     fn markdown(&self) -> String {
         let tables: String = Link::ALL.into_iter().map(|link| self.table(link)).collect();
-        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(self.results.failures()), tables, missed];
+        let sections = [failures(self.results.failures()), tables, self.results.misses()];
         page("The gateway across absences", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 

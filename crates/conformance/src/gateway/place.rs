@@ -150,6 +150,10 @@ impl Place {
 impl GridPlace for Place {
     /// Each run has a daemon of its own, as those of `--agent-links`.
     const JOBS: u16 = 6;
+
+    fn has_bounds(self) -> bool {
+        self.mode.has_bounds()
+    }
 }
 
 /// Prints `silent, cubic, download, 3 s, buffer`.

@@ -49,8 +49,8 @@ pub enum GatewayError {
     None,
 }
 
-/// Makes the world of `place` real, with the daemon on its router if it is to be there, and runs it; again, if new data came too late and
-/// the machine was late meanwhile by [`Lateness::EXCUSE`] or more.
+/// Runs the world of `place` on kernels, with the daemon on the router except for [`Mode::Plain`]; again, if new data came too late and the
+/// machine was late meanwhile by [`Lateness::EXCUSE`] or more.
 pub(super) fn run(grid: &GatewayGrid, place: Place, machine: &Lateness) -> Result<Run, GatewayError> {
     let is_spoiled = |run: &Run| {
         place.mode.has_bounds()

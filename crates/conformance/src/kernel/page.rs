@@ -8,15 +8,13 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::About;
+use crate::origin::Origin;
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    command: String,
-    kernel: String,
-    /// Of this machine, as far as this process may use them.
-    cores: usize,
-    date: String,
+    #[serde(flatten)]
+    origin: Origin,
     seconds: u64,
     cases: usize,
     within: usize,
@@ -91,16 +89,12 @@ enum Cell {
 
 impl Report {
     pub(super) fn new(experiments: &[Experiment], outcomes: Vec<Vec<Outcome>>, took: Duration, about: About) -> Self {
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let statements = judge(experiments, &outcomes);
         let sections: Vec<Section> =
             experiments.iter().zip(outcomes).map(|(experiment, outcomes)| Section::new(experiment, outcomes)).collect();
         let count = |verdict: &str| sections.iter().flat_map(|s| &s.cases).filter(|row| row.verdict == verdict).count();
         Self {
-            command: about.command,
-            kernel: kernel.trim().to_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: about.date,
+            origin: Origin::new(about),
             seconds: took.as_secs(),
             cases: sections.iter().map(|section| section.cases.len()).sum(),
             within: count(WITHIN),
@@ -134,8 +128,8 @@ impl Report {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "# How Linux {} behaves around outages\n", self.kernel)?;
-        writeln!(out, "Made by `{}` on {} with {} cores.\n", self.command, self.date, self.cores)?;
+        writeln!(out, "# How Linux {} behaves around outages\n", self.origin.kernel)?;
+        writeln!(out, "{}.\n", self.origin)?;
         writeln!(out, "{INTRODUCTION}\n\n{}.\n", self.summary())?;
         self.write_statements(out)?;
         for section in &self.experiments {

@@ -8,15 +8,13 @@ use holdover_testbed::matrix::Combination;
 use serde::Serialize;
 
 use crate::About;
+use crate::origin::Origin;
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    command: String,
-    kernel: String,
-    /// Those of this machine that this process may use.
-    cores: usize,
-    date: String,
+    #[serde(flatten)]
+    origin: Origin,
     whole_product: bool,
     runs: usize,
     passed: usize,
@@ -76,12 +74,8 @@ impl Row {
 
 impl Report {
     pub(super) fn new(whole_product: bool, rows: Vec<Row>, about: About) -> Self {
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
-            command: about.command,
-            kernel: kernel.trim().to_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: about.date,
+            origin: Origin::new(about),
             whole_product,
             runs: rows.len(),
             passed: rows.iter().filter(|row| row.passed()).count(),
@@ -105,8 +99,8 @@ impl Report {
         let selection =
             if self.whole_product { "the whole product" } else { "a selection with every pair of settings" };
         writeln!(out, "# Holdover's TCP and Linux's\n")?;
-        writeln!(out, "Made by `{}` on {} with {} cores.\n", self.command, self.date, self.cores)?;
-        writeln!(out, "Linux {}: {} of {} transfers passed", self.kernel, self.passed, self.runs)?;
+        writeln!(out, "{}.\n", self.origin)?;
+        writeln!(out, "Linux {}: {} of {} transfers passed", self.origin.kernel, self.passed, self.runs)?;
         writeln!(out, "({selection}; 2 MiB in each direction that sends).\n")?;
         self.write_counts(out)?;
         writeln!(out, "\nSeconds until both sides had closed, by path and by what our side does:\n")?;

@@ -7,16 +7,17 @@ use super::place::{LOSSY_BOUND, Means, Place, Use};
 use super::run::Run;
 use crate::grid::{Runs, median};
 use crate::page::{in_millis, millis_or_never};
-use crate::results::GridCell;
+use crate::results;
+
+/// A case and its runs.
+pub(super) type Cell = results::Cell<Place, Figures, RunRow>;
 
 /// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Cell {
-    #[serde(skip)]
-    pub(super) place: Place,
+pub(super) struct Figures {
     kind: &'static str,
     usage: Use,
-    pub(super) means: Means,
+    means: Means,
     /// From the new address to the end of the exchange: both ends have verified the other where it moved.
     pub(super) exchange_ms: Option<f64>,
     /// From the new address to the first data of the new path at the receiver; in a make before break the longest pause.
@@ -28,9 +29,6 @@ pub(super) struct Cell {
     /// Of many exchanges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) distribution: Option<Distribution>,
-    pub(super) runs: Vec<RunRow>,
-    /// The bounds that `holdover hip` misses; the others have none.
-    pub(super) misses: Vec<String>,
 }
 
 /// Of all exchanges of a cell.
@@ -64,8 +62,7 @@ impl Cell {
     pub(super) fn new(place: Place, runs: &[Run]) -> Self {
         let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
         let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
-        let mut cell = Self {
-            place,
+        let figures = Figures {
             kind: place.kind().name,
             usage: place.usage,
             means: place.means,
@@ -74,22 +71,26 @@ impl Cell {
             after_exchange_ms: of(|run| run.after_exchange_ms),
             total_s: of(|run| run.total_s),
             distribution: Distribution::of(runs),
-            runs: rows,
-            misses: Vec::new(),
         };
-        cell.misses = cell.misses();
-        cell
+        let cell = Self::of_runs(place, figures, rows, Vec::new());
+        let misses = cell.misses();
+        cell.judged(misses)
     }
 
     pub(super) fn is_exchange_late(&self) -> bool {
         self.place.means.is_hip()
             && self.place.usage != Use::Exchange
-            && self.exchange_ms.is_none_or(|it| it > in_millis(self.place.bound()))
+            && self.figures.exchange_ms.is_none_or(|it| it > in_millis(self.place.bound()))
     }
 
-    /// Of an exchange, or in a make before break of the longest pause.
+    /// From the end of the exchange to the first new data; in a make before break the longest pause.
+    fn data_after_ms(&self) -> Option<f64> {
+        if self.place.kind().gap.is_some() { self.figures.after_exchange_ms } else { self.figures.first_data_ms }
+    }
+
+    /// Whether new data come later than [`Place::data_bound`].
     pub(super) fn is_data_late(&self) -> bool {
-        let value = if self.place.kind().gap.is_some() { self.after_exchange_ms } else { self.first_data_ms };
+        let value = self.data_after_ms();
         self.place.means == Means::Hip
             && self.place.usage != Use::Exchange
             && value.is_none_or(|it| it > in_millis(self.place.data_bound()))
@@ -97,24 +98,24 @@ impl Cell {
 
     pub(super) fn is_tail_late(&self) -> bool {
         let is_late = |it: &Distribution| it.p99_ms > in_millis(LOSSY_BOUND);
-        self.place.usage == Use::Exchange && self.distribution.as_ref().is_none_or(is_late)
+        self.place.usage == Use::Exchange && self.figures.distribution.as_ref().is_none_or(is_late)
     }
 
     fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
         let [bound, data_bound] = [self.place.bound(), self.place.data_bound()].map(in_millis);
         if self.is_exchange_late() {
-            misses.push(format!("exchange {}, bound {bound:.0} ms", millis_or_never(self.exchange_ms)));
+            misses.push(format!("exchange {}, bound {bound:.0} ms", millis_or_never(self.figures.exchange_ms)));
         }
         if self.is_data_late() {
-            let value = if self.place.kind().gap.is_some() { self.after_exchange_ms } else { self.first_data_ms };
+            let value = self.data_after_ms();
             misses.push(format!("data after the exchange {}, bound {data_bound:.0} ms", millis_or_never(value)));
         }
         if self.is_tail_late() {
-            let p99 = self.distribution.as_ref().map(|it| it.p99_ms);
+            let p99 = self.figures.distribution.as_ref().map(|it| it.p99_ms);
             misses.push(format!("99th percentile {}, bound {:.0} ms", millis_or_never(p99), in_millis(LOSSY_BOUND)));
         }
-        if self.place.means == Means::Hip && self.place.usage != Use::Exchange && self.total_s.is_none() {
+        if self.place.means == Means::Hip && self.place.usage != Use::Exchange && self.figures.total_s.is_none() {
             misses.push("not all bytes arrived".to_owned());
         }
         misses
@@ -130,22 +131,6 @@ impl Distribution {
         let at = |share: f64| all[((all.len() as f64 * share).ceil() as usize).clamp(1, all.len()) - 1];
         let exchanges = all.len();
         (exchanges > 0).then(|| Self { exchanges, median_ms: at(0.5), p99_ms: at(0.99), longest_ms: at(1.0) })
-    }
-}
-
-impl GridCell for Cell {
-    type Run = RunRow;
-
-    fn runs(&self) -> &[RunRow] {
-        &self.runs
-    }
-
-    fn has_bounds(&self) -> bool {
-        self.means.is_hip()
-    }
-
-    fn missed(&self) -> &[String] {
-        &self.misses
     }
 }
 
@@ -191,7 +176,7 @@ mod tests {
         assert_eq!(hip.bound(), Duration::from_millis(90));
         let cell = Cell::new(hip, &[run(Some(76), Some(100)), run(Some(80), Some(300)), run(Some(70), Some(90))]);
         assert_eq!(cell.misses, Vec::<String>::new());
-        assert_eq!(cell.after_exchange_ms, Some(24.0));
+        assert_eq!(cell.figures.after_exchange_ms, Some(24.0));
         let cell = Cell::new(hip, &[run(Some(91), Some(182))]);
         assert_eq!(cell.misses, ["exchange 91 ms, bound 90 ms", "data after the exchange 91 ms, bound 90 ms"]);
         let cell = Cell::new(hip, &[run(None, None)]);

@@ -38,7 +38,7 @@ impl Seen {
 pub(super) struct Packets(Arc<Mutex<Vec<Seen>>>);
 
 impl Packets {
-    /// Adds to these what it sees.
+    /// An observer of the network that records its arrivals here.
     pub(super) fn observer(&self) -> Observer {
         let packets = self.clone();
         Box::new(move |Arrival { at, link, packet }| {

@@ -12,14 +12,14 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     /// The heading of its table.
     pub(super) headline: &'static str,
-    /// Where the mobile host is before and after.
+    /// The mobile host's attachments before and after the move.
     pub(super) ends: [Attachment; 2],
-    /// Without an address for so long; `None` for both addresses at once for [`OVERLAP`].
+    /// How long the host has no address; `None` for a make before break, with both addresses for [`OVERLAP`].
     pub(super) gap: Option<Duration>,
     /// Where the server moves at the same time, if it does.
     pub(super) server_to: Option<Attachment>,
     pub(super) loss: Loss,
-    /// So many moves there and back in a run, with their exchanges alone; 1 for a move during a transfer.
+    /// The number of moves in a run, there and back and without a connection; 1 for a move during a transfer.
     pub(super) moves: u32,
     /// Measured with `--long` only.
     pub(super) is_long: bool,

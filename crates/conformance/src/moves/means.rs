@@ -182,7 +182,7 @@ impl HipHost {
         self.directory.join("s")
     }
 
-    /// Runs `holdover hip` with these words, and with its directory; what it prints.
+    /// Runs `holdover hip` with these arguments and the directory of this host; returns its output.
     fn run<S: AsRef<str>>(&self, words: &[S]) -> Result<String, MeansError> {
         let mut command = Command::new(&self.program);
         command.arg("hip").args(words.iter().map(AsRef::as_ref)).arg("--dir").arg(&self.directory);

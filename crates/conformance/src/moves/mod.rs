@@ -12,9 +12,9 @@ mod transfer;
 
 use std::path::PathBuf;
 
-use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::grid::watch_lateness;
 use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
@@ -54,7 +54,7 @@ impl Grid for MovesGrid {
     }
 
     fn examine(&self) -> Result<Lateness, Unable> {
-        Lateness::watch_links().map_err(|why| Unable(with_causes(&why)))
+        watch_lateness()
     }
 
     fn run(&self, place: Place, machine: &Lateness) -> Result<Run, MovesError> {

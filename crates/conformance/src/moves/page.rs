@@ -10,9 +10,7 @@ use super::means::KEEP_ALIVE_S;
 use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
 use super::run::{MOVES_AFTER, TRANSFER_TIME};
 use crate::grid::{GridReport, Head};
-use crate::page::{
-    failures, in_millis, marked, medians, millis_or_never, misses, number, page, seconds_or_never, section,
-};
+use crate::page::{failures, in_millis, marked, medians, millis_or_never, number, page, seconds_or_never, section};
 use crate::results::Results;
 
 /// Everything that is reported.
@@ -91,7 +89,7 @@ impl Report {
 
 /// The row of many exchanges.
 fn row_of_exchanges(cell: &Cell) -> Option<String> {
-    let all = cell.distribution.as_ref()?;
+    let all = cell.figures.distribution.as_ref()?;
     let p99 = marked(cell.is_tail_late(), &millis_or_never(Some(all.p99_ms)));
     let [median, longest] = [all.median_ms, all.longest_ms].map(|millis| millis_or_never(Some(millis)));
     Some(format!("| {} | {median} | {p99} | {longest} |\n", all.exchanges))
@@ -100,12 +98,12 @@ fn row_of_exchanges(cell: &Cell) -> Option<String> {
 /// The row of a connection over a move.
 fn row(cell: &Cell) -> String {
     let exchange = if cell.place.means.is_hip() {
-        marked(cell.is_exchange_late(), &millis_or_never(cell.exchange_ms))
+        marked(cell.is_exchange_late(), &millis_or_never(cell.figures.exchange_ms))
     } else {
         "–".to_owned()
     };
-    let first = marked(cell.is_data_late(), &millis_or_never(cell.first_data_ms));
-    let total = match cell.total_s {
+    let first = marked(cell.is_data_late(), &millis_or_never(cell.figures.first_data_ms));
+    let total = match cell.figures.total_s {
         None if cell.place.means == Means::Plain => "never: the connection dies".to_owned(),
         total => seconds_or_never(total),
     };
@@ -118,15 +116,13 @@ impl GridReport for Report {
     }
 
     fn in_a_line(&self) -> String {
-        let reached = self.results.share_that_meets_bounds();
-        format!("{reached} cells with holdover hip reach their bounds, in {} s", self.head.seconds)
+        self.results.in_a_line("holdover hip", &self.head)
     }
 
     /// As `docs/conformance/moves.md`.
     fn markdown(&self) -> String {
         let tables: String = KINDS.iter().map(|kind| self.table(kind)).collect();
-        let missed = misses(self.results.bounded().map(|cell| (cell.place, &cell.misses[..])));
-        let sections = [failures(self.results.failures()), missed, tables];
+        let sections = [failures(self.results.failures()), self.results.misses(), tables];
         page("Connections over moves to another address", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 

@@ -147,6 +147,11 @@ impl Place {
 impl GridPlace for Place {
     /// Each run has two or three daemons, which all encrypt.
     const JOBS: u16 = 3;
+
+    /// The other means are for comparison.
+    fn has_bounds(self) -> bool {
+        self.means.is_hip()
+    }
 }
 
 /// Prints `gap-1s, upload, hip`. Those with `--no-wake` are `gap-1s, upload, hip --no-wake`.

@@ -23,12 +23,12 @@ use crate::grid;
 
 /// The time that the link takes for a transfer's data, without headers.
 pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(6);
-/// The host moves so long after the connection's beginning: when the losses of slow start's overshoot are repaired, which are a pause of
-/// 160 ms by themselves.
+/// From the beginning of the connection to the move: the losses of slow start's overshoot, whose recovery alone is a pause of 160 ms, are
+/// repaired by then.
 pub(super) const MOVES_AFTER: WallDuration = WallDuration::from_millis(3000);
-/// An exchange of many that has not ended by then is given up.
+/// The timeout of an exchange without a connection.
 const EXCHANGE_PATIENCE: WallDuration = WallDuration::from_secs(20);
-/// Between two of them.
+/// The pause between two such exchanges.
 const PAUSE: WallDuration = WallDuration::from_millis(100);
 const POLL_EVERY: WallDuration = WallDuration::from_millis(5);
 const PORT: u16 = 5001;

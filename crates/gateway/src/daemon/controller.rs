@@ -100,7 +100,7 @@ impl Controller {
         }
     }
 
-    /// The mobile host is absent, and is probed now: it is asked for its newest ACK as well.
+    /// Probes the absent mobile host for the newest ACK of a connection, beside the owner's own probe.
     pub fn ask_receiver(&mut self, now: Instant, path: &impl FlowTable) {
         if let Self::Wake(control) = self {
             control.ask_receiver(now, path);

@@ -123,6 +123,9 @@ impl Message {
     }
 
     /// Parses a message from exactly these bytes.
+    ///
+    /// # Errors
+    /// See [`MessageError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         if !bytes.starts_with(&Self::MARK) {
             return Err(MessageError::Foreign);

@@ -164,6 +164,9 @@ impl Record {
     }
 
     /// Parses a record from exactly these bytes.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut body = checked(bytes).ok_or(RecordError::Checksum { len: bytes.len() })?;
         if body.len() < HEAD_BYTES {

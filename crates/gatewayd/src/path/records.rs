@@ -157,7 +157,7 @@ impl MobileNotice {
         })
     }
 
-    /// The sign of the packet, if that is why user space is told.
+    /// The sign of the packet, if the notice is about a sign.
     pub(super) fn sign(&self) -> Option<Sign> {
         match self.sign {
             SIGN_WARNING => Some(Sign::Warning),

@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use holdover_base::{Duration, Instant};
 use holdover_host::sysctl::{self, SysctlError};
 use holdover_host::{Namespace, Requests, Tun, TunConfig, TunError};
+use socket2::Socket;
 
 pub use self::counters::{SplitStatus, Unsplit};
 use self::routes::Routes;
@@ -145,6 +146,34 @@ fn networks(config: &Config, served: &[(Network, bool)]) -> Vec<(Network, Splits
     both.map(|(&(network, is_own), &(_, is_served))| (network, splits(is_own, is_served))).collect()
 }
 
+/// Opens the TUN device for the SYNs of split connections.
+fn open_device(namespace: &Namespace, name: &str) -> Result<Tun, SplitError> {
+    let device = Tun::open(namespace, &TunConfig { tx_queue_len: 4096, ..TunConfig::new(name, 65_535) })?;
+    // Packets on it have sources that are reached by other interfaces; ICMP errors have addresses of this host.
+    for (parameter, value) in [("rp_filter", "0"), ("accept_local", "1")] {
+        sysctl::set(namespace, &format!("net.ipv4.conf.{name}.{parameter}"), value)?;
+    }
+    Ok(device)
+}
+
+/// Opens the listening sockets with this mark, for IPv4 and, where there is one, for IPv6. Returns their ports, 0 without a socket.
+fn listen(settings: &Settings, mark: u32, listeners: &mut Vec<Socket>) -> io::Result<[u16; 2]> {
+    let mut ports = [0; 2];
+    for (family, port) in ports.iter_mut().enumerate() {
+        let socket = match settings.listen(family == 1, mark) {
+            Ok(socket) => socket,
+            Err(error) if family == 1 => {
+                tracing::debug!(%error, "connections over IPv6 are not split");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        *port = socket.local_addr()?.as_socket().map_or(0, |address| address.port());
+        listeners.push(socket);
+    }
+    Ok(ports)
+}
+
 /// Everything that is there before the programs are attached.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -189,32 +218,12 @@ impl Prepared {
             return Err(SplitError::StrictReversePath);
         }
         let name = format!("hgs{}", interface.index);
-        let device = Tun::open(namespace, &TunConfig { tx_queue_len: 4096, ..TunConfig::new(&name, 65_535) })?;
-        // Packets on it have sources that are reached by other interfaces; ICMP errors have addresses of this host.
-        for (parameter, value) in [("rp_filter", "0"), ("accept_local", "1")] {
-            sysctl::set(namespace, &format!("net.ipv4.conf.{name}.{parameter}"), value)?;
-        }
+        let device = open_device(namespace, &name)?;
         let index = Interface::find(&mut Requests::open().map_err(InterfaceError::from)?, &name)?.index;
         let settings = Settings::of(&config.split);
         let mut listeners = Vec::new();
-        let mut listen = |mark| -> io::Result<[u16; 2]> {
-            let mut ports = [0; 2];
-            for (family, port) in ports.iter_mut().enumerate() {
-                let socket = match settings.listen(family == 1, mark) {
-                    Ok(socket) => socket,
-                    Err(error) if family == 1 => {
-                        tracing::debug!(%error, "connections over IPv6 are not split");
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                };
-                *port = socket.local_addr()?.as_socket().map_or(0, |address| address.port());
-                listeners.push(socket);
-            }
-            Ok(ports)
-        };
-        let from_mobiles = listen(marks.near).map_err(SplitError::Sockets)?;
-        let from_others = listen(marks.far).map_err(SplitError::Sockets)?;
+        let from_mobiles = listen(&settings, marks.near, &mut listeners).map_err(SplitError::Sockets)?;
+        let from_others = listen(&settings, marks.far, &mut listeners).map_err(SplitError::Sockets)?;
         let raw = Raw::open(None).and_then(|out| Ok([out, Raw::open(Some(marks.near))?]));
         let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Split || config.splits_chosen());
         let room = holdover_host::open_files::raise_limit().saturating_sub(RESERVED) / FOR_EACH;

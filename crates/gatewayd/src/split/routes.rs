@@ -57,7 +57,7 @@ impl Routes {
     }
 
     fn remove(&mut self) {
-        /// More than one of each is there only if the kernel refused to remove one before.
+        /// Several of a kind exist only if the kernel has refused to remove an earlier one.
         const MOST: usize = 8;
         for family in FAMILIES {
             for _ in 0..MOST {

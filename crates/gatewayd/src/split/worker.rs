@@ -71,10 +71,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(64);
 /// How long a connection that passes unsplit stays so if its SYN is repeated.
 const REMEMBER: Duration = Duration::from_secs(120);
 
-/// The most of these.
+/// The most connections remembered as unsplit.
 const MOST_REMEMBERED: usize = 16_384;
 
-/// After such a pause the SYNs in the device may have been repeated, and have passed unsplit meanwhile.
+/// After a pause of the thread this long, clients may have repeated the SYNs in the device, and the repeated ones have passed unsplit.
 const STALE_AFTER: Duration = Duration::from_millis(900);
 
 /// The part of the handshakes that one client may have, so that others have room.

@@ -186,7 +186,7 @@ impl Reproduced<'_> {
         if whole { Together::new(survey, self.claims, &self.catalogue.inputs) } else { None }
     }
 
-    /// Shows which claims hold together, and that no setting satisfies as many as a reproduction is to meet, if none does.
+    /// Shows which claims hold together and, if no setting satisfies the required share of claims, that none does.
     fn unsatisfied(&self, page: &mut impl Writer, together: &Together) {
         let Some(survey) = &self.catalogue.survey else { return };
         let title = match (together.is_met(), together.complete) {

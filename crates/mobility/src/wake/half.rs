@@ -284,7 +284,7 @@ impl Half {
         if flow.is_clocked() {
             path.order(now, at.connection, at.direction, Order::Clock(false));
         }
-        let packets = self.say_everything(config, at, connection, times, path);
+        let packets = self.missed_acks(config, at, connection, times, path);
         if is_held {
             return (packets, Outcome::Released);
         }
@@ -304,7 +304,7 @@ impl Half {
         path: &mut impl FlowTable,
     ) -> (Vec<Packet>, Outcome) {
         let packets = match at.direction {
-            Direction::Outgoing => self.say_everything(config, at, connection, times, path),
+            Direction::Outgoing => self.missed_acks(config, at, connection, times, path),
             Direction::Incoming => Vec::new(),
         };
         // Another lost retransmission doubles the sender's timeout again.
@@ -316,7 +316,7 @@ impl Half {
     }
 
     /// Every ACK that the sender may have missed, so that it gets new information.
-    fn say_everything(
+    fn missed_acks(
         &mut self,
         config: &WakeConfig,
         at: At,

@@ -6,10 +6,10 @@ use holdover_flow::{FlowTable, LinkState, Stall};
 use super::at::{At, BOTH};
 use super::attempt::Path;
 use super::between::Inquiry;
-use super::state::Standing;
+use super::state::{Standing, State};
 use super::waking::Waking;
 use super::{LetGo, WakeControl};
-use crate::{Direction, LinkEvent, ack_stall, hold_back};
+use crate::{Connection, Direction, LinkEvent, ack_stall, hold_back};
 
 /// After a stall without a cut, there is none for this long.
 pub(super) const STALL_PAUSE: Duration = Duration::from_secs(1);
@@ -52,6 +52,19 @@ impl Link {
     /// Whether the link is reported up, even if the grace period is not over.
     pub(super) fn is_up(&self) -> bool {
         self.down_at.is_none() || self.release_at.is_some()
+    }
+
+    /// This link cut now, or still down.
+    fn cut(self, now: Instant) -> Self {
+        Self {
+            down_at: self.down_at.or(Some(now)),
+            release_at: None,
+            stall: None,
+            epoch: self.epoch.wrapping_add(1),
+            is_inferred: false,
+            silent_since: None,
+            ..self
+        }
     }
 }
 
@@ -111,15 +124,7 @@ impl WakeControl {
         self.end_waking(now, path);
         let link = self.link;
         let stalling = holdover_flow::Link::new(&self.link_state());
-        self.link = Link {
-            down_at: link.down_at.or(Some(now)),
-            release_at: None,
-            stall: None,
-            epoch: link.epoch.wrapping_add(1),
-            is_inferred: false,
-            silent_since: None,
-            ..link
-        };
+        self.link = link.cut(now);
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
         // From now on only packets that still arrive change flows.
         path.set_link(self.link_state());
@@ -160,7 +165,19 @@ impl WakeControl {
                 connections.insert(connection, state);
             }
         });
-        // Packets for them in the meantime are lost, too.
+        self.wait_for_those_at_rest(now, at_rest);
+        for (connection, flow) in spoilt {
+            let Some(state) = self.connections.get_mut(&connection) else { continue };
+            for direction in BOTH {
+                let at = At { connection, direction };
+                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
+            }
+        }
+    }
+
+    /// Wakes the peers of idle connections at the link's return, too: packets from them in the meantime are lost. Each has the time of its
+    /// last data.
+    fn wait_for_those_at_rest(&mut self, now: Instant, mut at_rest: Vec<(Instant, Connection, State)>) {
         at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
         let is_recent = |at: Instant| now.saturating_since(at) <= RECENTLY;
         let woken = at_rest.into_iter().take(MOST_AT_REST).enumerate();
@@ -169,13 +186,6 @@ impl WakeControl {
             let state = self.connections.entry(connection).or_insert(state);
             state.outgoing.wait();
             state.standing = Standing::AtRest;
-        }
-        for (connection, flow) in spoilt {
-            let Some(state) = self.connections.get_mut(&connection) else { continue };
-            for direction in BOTH {
-                let at = At { connection, direction };
-                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
-            }
         }
     }
 

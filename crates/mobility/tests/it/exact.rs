@@ -166,26 +166,13 @@ fn fast_retransmit() -> impl Strategy<Value = FastRetransmitConfig> {
     })
 }
 
-/// Outages of up to 3 s, with 1 ms to 2 s between them.
-fn outages() -> impl Strategy<Value = Vec<(u64, u64)>> {
-    proptest::collection::vec((1_u64..2_000, 1_u64..3_000), 0..6).prop_map(|lengths| {
-        let mut at = 0;
-        let outage = |(up, down)| {
-            let from = at + up;
-            at = from + down;
-            (from, at)
-        };
-        lengths.into_iter().map(outage).collect()
-    })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn the_stream_stays_exact(
         mechanisms in mechanisms(),
-        outages in outages(),
+        outages in outages(2_000),
         profile in proptest::sample::select(Profile::ALL.to_vec()),
         upload in any::<bool>(),
         foresight_ms in proptest::option::of(1_u64..500),

@@ -271,25 +271,12 @@ fn recovery_is_faster_than_by_duplicate_acks() {
     }
 }
 
-/// Outages of up to 3 s, with 1 ms to 3 s between them.
-fn outages() -> impl Strategy<Value = Vec<(u64, u64)>> {
-    proptest::collection::vec((1_u64..3_000, 1_u64..3_000), 0..6).prop_map(|lengths| {
-        let mut at = 0;
-        let outage = |(up, down)| {
-            let from = at + up;
-            at = from + down;
-            (from, at)
-        };
-        lengths.into_iter().map(outage).collect()
-    })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn transfers_complete_through_random_outages(
-        outages in outages(),
+        outages in outages(3_000),
         profile in proptest::sample::select(Profile::ALL.to_vec()),
         upload in any::<bool>(),
         nacks in 0_u8..5,

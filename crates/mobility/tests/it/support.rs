@@ -10,6 +10,7 @@ use holdover_sim::{
     Traffic, World, WorldConfig,
 };
 use holdover_tcp::{Config, Profile};
+use proptest::strategy::Strategy;
 
 pub(crate) const MOBILE: NodeId = NodeId(0);
 pub(crate) const SERVER: NodeId = NodeId(2);
@@ -20,6 +21,19 @@ pub(crate) fn ms(millis: u64) -> Duration {
 
 pub(crate) fn at_ms(millis: u64) -> Instant {
     Instant::from_millis(millis)
+}
+
+/// Outages of up to 3 s, with 1 ms to `longest_pause_ms` between them: their beginnings and ends in ms.
+pub(crate) fn outages(longest_pause_ms: u64) -> impl Strategy<Value = Vec<(u64, u64)>> {
+    proptest::collection::vec((1..longest_pause_ms, 1_u64..3_000), 0..6).prop_map(|lengths| {
+        let mut at = 0;
+        let outage = |(up, down)| {
+            let from = at + up;
+            at = from + down;
+            (from, at)
+        };
+        lengths.into_iter().map(outage).collect()
+    })
 }
 
 /// The direction of the data.

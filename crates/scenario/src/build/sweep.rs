@@ -171,16 +171,24 @@ fn spread(range: &Range) -> Result<Vec<toml::Value>, Problem> {
             Problem::unexpected(ErrorKind::BadValue, range.from.to_string(), "more than 0 on a logarithmic scale");
         return Err(problem.under("from"));
     }
+    let mut values: Vec<toml::Value> =
+        numbers(range, &from, &to, logarithmic)?.into_iter().map(|number| from.write(number)).collect();
+    values.dedup();
+    Ok(values)
+}
+
+/// The numbers of a range between these ends, by its step or its number of points.
+fn numbers(range: &Range, from: &Amount, to: &Amount, logarithmic: bool) -> Result<Vec<f64>, Problem> {
     let too_many = |key| {
         let message = format!("the range has more than {MAX_VALUES} values");
         Err(Problem::new(ErrorKind::BadValue, message)).under(key)
     };
-    let numbers: Vec<f64> = match (&range.step, range.points) {
+    match (&range.step, range.points) {
         (Some(_), None) if logarithmic => {
-            return Err(Problem::conflict("a logarithmic scale needs \"points\", not \"step\"")).under("step");
+            Err(Problem::conflict("a logarithmic scale needs \"points\", not \"step\"")).under("step")
         }
         (Some(step), None) => {
-            let step_number = Amount::read(step).and_then(|step| step.in_unit_of(&from)).under("step")?.number;
+            let step_number = Amount::read(step).and_then(|step| step.in_unit_of(from)).under("step")?.number;
             if step_number <= 0.0 {
                 return Err(Problem::unexpected(ErrorKind::BadValue, step.to_string(), "more than 0")).under("step");
             }
@@ -189,13 +197,13 @@ fn spread(range: &Range) -> Result<Vec<toml::Value>, Problem> {
             if steps >= MAX_VALUES {
                 return too_many("step");
             }
-            (0..=steps as u32).map(|n| from.number + f64::from(n) * step_number).collect()
+            Ok((0..=steps as u32).map(|n| from.number + f64::from(n) * step_number).collect())
         }
         (None, Some(points)) if points < 2 => {
             let found = format!("the number {points}");
-            return Err(Problem::unexpected(ErrorKind::BadValue, found, "at least 2")).under("points");
+            Err(Problem::unexpected(ErrorKind::BadValue, found, "at least 2")).under("points")
         }
-        (None, Some(points)) if f64::from(points) > MAX_VALUES => return too_many("points"),
+        (None, Some(points)) if f64::from(points) > MAX_VALUES => too_many("points"),
         (None, Some(points)) => {
             let share = |n: u32| f64::from(n) / f64::from(points - 1);
             let ratio = to.number / from.number;
@@ -206,18 +214,11 @@ fn spread(range: &Range) -> Result<Vec<toml::Value>, Problem> {
                     from.number + share(n) * (to.number - from.number)
                 }
             };
-            (0..points).map(at).collect()
+            Ok((0..points).map(at).collect())
         }
-        (Some(_), Some(_)) => {
-            return Err(Problem::conflict("it has both \"step\" and \"points\"; choose one")).under("points");
-        }
-        (None, None) => {
-            return Err(Problem::new(ErrorKind::MissingField, "the field \"step\" or \"points\" is missing"));
-        }
-    };
-    let mut values: Vec<toml::Value> = numbers.into_iter().map(|number| from.write(number)).collect();
-    values.dedup();
-    Ok(values)
+        (Some(_), Some(_)) => Err(Problem::conflict("it has both \"step\" and \"points\"; choose one")).under("points"),
+        (None, None) => Err(Problem::new(ErrorKind::MissingField, "the field \"step\" or \"points\" is missing")),
+    }
 }
 
 #[cfg(test)]

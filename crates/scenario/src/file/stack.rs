@@ -11,25 +11,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
 use crate::quantity::{Bytes, Quantity, Retries, Segments, Time, Window};
-use crate::word::{OrNone, Short, Shorthand, Word, vocabulary};
+use crate::word::{OrNone, Short, Shorthand, Vocabulary, Word, vocabulary};
 
-vocabulary!(Profile as "Profile" {
-    Self::TahoeBsd => "tahoe-bsd",
-    Self::RenoBsd => "reno-bsd",
-    Self::Sack1Ns2 => "sack1-ns2",
-    Self::Linux2_1 => "linux-2.1",
-    Self::Linux2_4 => "linux-2.4",
-    Self::Linux6Reno => "linux-6-reno",
-    Self::Linux6Cubic => "linux-6-cubic",
-    Self::Linux6Bbr => "linux-6-bbr",
-    Self::BbrV3 => "bbr-v3",
-    Self::Aix4_2 => "aix-4.2",
-    Self::NetBsd1_1 => "netbsd-1.1",
-    Self::FreeBsd2_2 => "freebsd-2.2",
-    Self::Solaris2_6 => "solaris-2.6",
-    Self::TahoeNs1 => "tahoe-ns1",
-    Self::RenoNs1 => "reno-ns1",
-});
+impl Vocabulary for Profile {
+    const TITLE: &'static str = "Profile";
+    const VALUES: &'static [Self] = &Self::ALL;
+    const NAMES: &'static [&'static str] = &PROFILE_NAMES;
+}
+
+/// The names of [`Profile::ALL`], in this order.
+const PROFILE_NAMES: [&str; Profile::ALL.len()] = {
+    let mut names = [""; Profile::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Profile::ALL[at].name();
+        at += 1;
+    }
+    names
+};
+
 vocabulary!(WindowUpdate as "WindowUpdate" {
     Self::Rfc9293 => "rfc9293",
     Self::LargerOnly => "larger-only",

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{Config, Connection, ConnectionError, Endpoint, EndpointConfig, Event, Profile, RetryLimit};
+use holdover_tcp::{
+    Config, Connection, ConnectionError, ConnectionId, Endpoint, EndpointConfig, Event, Profile, RetryLimit,
+};
 
 use super::action::LocalAction;
 use super::peer::{PEER, PORT, Peer, SUBJECT, Sample, Script, Wire};
@@ -322,67 +324,93 @@ fn run_with_ours<S: Script>(
     span: Duration,
     mut peer: Peer<S>,
 ) -> Result<Observation, TrialError> {
-    let mut ours = Endpoint::new(EndpointConfig { addresses: vec![SUBJECT], secret: [1; 16] });
     let mut now = Instant::ZERO;
+    let mut ours = OurSide::connect(now, profile, setup);
     let end = now + span;
-    let id = ours
-        .connect(now, Arc::new(configured(profile, setup)), None, SocketAddr::new(PEER, PORT))
-        .expect("the first connection of an endpoint with an address");
-    let mut writes: Vec<(Duration, usize)> = setup.writes.iter().rev().copied().collect();
-    let (mut connected_at, mut ended) = (None, None);
     let mut steps = 0;
     loop {
         steps += 1;
         if steps == STEP_CAP {
             return Err(TrialError::Livelock { now });
         }
-        while let Some((_, event)) = ours.poll_event() {
-            match event {
-                Event::Connected => connected_at = Some(now),
-                Event::Closed => {
-                    let error = ours.connection(id).and_then(Connection::error);
-                    ended = Some(Ended { at: now, timed_out: error.is_some_and(is_timeout) });
-                }
-                _ => {}
-            }
-        }
-        let mut writes_at = None;
-        if let (Some(connection), Some(connected_at)) = (ours.connection_mut(id), connected_at) {
-            while connection.read(now).is_some() {}
-            writes_at = write_due(now, connection, connected_at, &mut writes);
-            while peer.wire.take_due_sample() {
-                peer.wire.samples.push(Sample {
-                    at: now,
-                    cwnd: connection.cwnd(),
-                    ssthresh: connection.ssthresh(),
-                    rto: connection.rto(),
-                });
-            }
-        }
-        if exchange(now, &mut ours, &mut peer).is_continue() {
+        ours.handle_events(now);
+        let writes_at = ours.turn(now, &mut peer.wire);
+        if exchange(now, &mut ours.endpoint, &mut peer).is_continue() {
             continue;
         }
-        let next = [ours.poll_timeout(), peer.poll_timeout(), writes_at].into_iter().flatten().min();
+        let next = [ours.endpoint.poll_timeout(), peer.poll_timeout(), writes_at].into_iter().flatten().min();
         let end = peer.wire.finish_at.map_or(end, |at| at.min(end));
-        match next.filter(|next| *next <= end && ended.is_none()) {
+        match next.filter(|next| *next <= end && ours.ended.is_none()) {
             Some(next) => now = now.max(next),
             None => break,
         }
-        if Endpoint::poll_timeout(&ours).is_some_and(|at| at <= now) {
-            ours.handle_timeout(now);
+        if Endpoint::poll_timeout(&ours.endpoint).is_some_and(|at| at <= now) {
+            ours.endpoint.handle_timeout(now);
         }
         if peer.poll_timeout().is_some_and(|at| at <= now) {
             peer.handle_timeout(now);
         }
     }
-    let counters = ours.connection(id).map(|connection| connection.counters().clone()).unwrap_or_default();
+    let connection = ours.endpoint.connection(ours.id);
+    let counters = connection.map(|connection| connection.counters().clone()).unwrap_or_default();
     Ok(Observation {
-        ended,
+        ended: ours.ended,
         timeouts: counters.timeouts.into(),
         undos: counters.undos.into(),
         counters: None,
         wire: peer.wire,
     })
+}
+
+/// The project's TCP, and the application of its connection.
+struct OurSide {
+    endpoint: Endpoint,
+    id: ConnectionId,
+    /// Writes to come, the last one first.
+    writes: Vec<(Duration, usize)>,
+    connected_at: Option<Instant>,
+    ended: Option<Ended>,
+}
+
+impl OurSide {
+    fn connect(now: Instant, profile: Profile, setup: &Setup) -> Self {
+        let mut endpoint = Endpoint::new(EndpointConfig { addresses: vec![SUBJECT], secret: [1; 16] });
+        let id = endpoint
+            .connect(now, Arc::new(configured(profile, setup)), None, SocketAddr::new(PEER, PORT))
+            .expect("the first connection of an endpoint with an address");
+        let writes = setup.writes.iter().rev().copied().collect();
+        Self { endpoint, id, writes, connected_at: None, ended: None }
+    }
+
+    fn handle_events(&mut self, now: Instant) {
+        while let Some((_, event)) = self.endpoint.poll_event() {
+            match event {
+                Event::Connected => self.connected_at = Some(now),
+                Event::Closed => {
+                    let error = self.endpoint.connection(self.id).and_then(Connection::error);
+                    self.ended = Some(Ended { at: now, timed_out: error.is_some_and(is_timeout) });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads everything, writes due data and takes due samples. Returns when the next write is due, unless it is due now.
+    fn turn(&mut self, now: Instant, wire: &mut Wire) -> Option<Instant> {
+        let connection = self.endpoint.connection_mut(self.id)?;
+        let connected_at = self.connected_at?;
+        while connection.read(now).is_some() {}
+        let writes_at = write_due(now, connection, connected_at, &mut self.writes);
+        while wire.take_due_sample() {
+            wire.samples.push(Sample {
+                at: now,
+                cwnd: connection.cwnd(),
+                ssthresh: connection.ssthresh(),
+                rto: connection.rto(),
+            });
+        }
+        writes_at
+    }
 }
 
 /// Writes due data, as far as it fits. Returns when the next write is due, unless it is due now.

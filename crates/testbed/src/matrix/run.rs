@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{ConnectError, Endpoint, EndpointConfig, ListenError};
+use holdover_tcp::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError};
 
 use super::checks::{self, Evidence, KernelEnd};
 use super::gate::Gate;
@@ -115,13 +115,7 @@ pub fn run(combination: &Combination, options: &RunOptions) -> Result<Outcome, R
 
 fn run_inside(namespace: &Namespace, combination: &Combination, options: &RunOptions) -> Result<Outcome, RunError> {
     let (kernel, ours, prefix_len) = addresses(combination.family);
-    for (name, is_on) in [
-        ("net.ipv4.tcp_sack", combination.sack),
-        ("net.ipv4.tcp_timestamps", combination.timestamps),
-        ("net.ipv4.tcp_window_scaling", combination.window_scaling),
-    ] {
-        sysctl::set(namespace, name, if is_on { "1" } else { "0" })?;
-    }
+    set_kernel_options(namespace, combination)?;
     let mtu = u32::from(combination.mtu_bytes());
     let tun = Tun::open(namespace, &TunConfig::new("tun0", mtu).address(kernel, prefix_len))?;
     let before = Counters::read(namespace)?;
@@ -130,48 +124,12 @@ fn run_inside(namespace: &Namespace, combination: &Combination, options: &RunOpt
     let mut endpoint =
         Endpoint::new(EndpointConfig { addresses: vec![ours], secret: u128::from(options.seed).to_le_bytes() });
     let mut shell = impaired_shell(&tun, combination, options)?;
-    let config = Arc::new(combination.config());
-    let connection = match combination.opening {
-        Opening::Connect => {
-            let now = shell.clock().now();
-            Some(endpoint.connect(now, config, None, SocketAddr::new(kernel, PORT))?)
-        }
-        Opening::Listen => {
-            endpoint.listen(PORT, config, BACKLOG)?;
-            None
-        }
-    };
+    let connection = open(&mut endpoint, shell.clock().now(), combination, kernel)?;
     let source = Source::new(options.seed, if combination.flow.we_send() { options.bytes } else { 0 });
     let mut application = Application::new(connection, source, Sink::new(!options.seed));
     let mut gate = Gate::new(endpoint);
-    let mut outage_from = (combination.path == Path::Outage).then_some(options.bytes / OUTAGE_AFTER_PART);
-    let clock = shell.clock();
-    let turn = |now, gate: &mut Gate| {
-        application.turn(now, &mut gate.endpoint);
-        if outage_from.is_some_and(|from| application.progress(&gate.endpoint) >= from) {
-            outage_from = None;
-            gate.cut(now, OUTAGE);
-        }
-    };
-    let stopped = shell.run_beside(&mut gate, LIMIT, turn, || side.run(clock))?;
-    let kernel_end = match stopped {
-        Stopped::ByApplication(Ok(end)) => end,
-        Stopped::ByApplication(Err((call, source))) => {
-            return Err(RunError::Kernel { call, source, ours: describe(&gate.endpoint, &application) });
-        }
-        Stopped::AtDeadline => return Err(RunError::Deadline { ours: describe(&gate.endpoint, &application) }),
-    };
-    // The kernel has finished; the acknowledgment of our FIN may still be in flight.
-    let ours_is_done = shell.run(&mut gate, LIMIT, |now, gate| {
-        application.turn(now, &mut gate.endpoint);
-        match application.done_at() {
-            Some(_) => std::ops::ControlFlow::Break(()),
-            None => std::ops::ControlFlow::Continue(()),
-        }
-    })?;
-    let Some(done_at) = application.done_at().filter(|_| ours_is_done == Stopped::ByApplication(())) else {
-        return Err(RunError::Deadline { ours: describe(&gate.endpoint, &application) });
-    };
+    let outage_from = (combination.path == Path::Outage).then_some(options.bytes / OUTAGE_AFTER_PART);
+    let (kernel_end, done_at) = transfer(&mut shell, &mut gate, &mut application, side, outage_from)?;
     let counters = Counters::read(namespace)?.since(&before);
     let evidence = Evidence {
         combination,
@@ -190,6 +148,74 @@ fn run_inside(namespace: &Namespace, combination: &Combination, options: &RunOpt
         info: kernel_end.info,
         counters,
     })
+}
+
+/// Sets the TCP options that the kernel negotiates.
+fn set_kernel_options(namespace: &Namespace, combination: &Combination) -> Result<(), SysctlError> {
+    for (name, is_on) in [
+        ("net.ipv4.tcp_sack", combination.sack),
+        ("net.ipv4.tcp_timestamps", combination.timestamps),
+        ("net.ipv4.tcp_window_scaling", combination.window_scaling),
+    ] {
+        sysctl::set(namespace, name, if is_on { "1" } else { "0" })?;
+    }
+    Ok(())
+}
+
+/// Opens our side: its connection, or `None` if it listens.
+fn open(
+    endpoint: &mut Endpoint,
+    now: Instant,
+    combination: &Combination,
+    kernel: IpAddr,
+) -> Result<Option<ConnectionId>, RunError> {
+    let config = Arc::new(combination.config());
+    match combination.opening {
+        Opening::Connect => Ok(Some(endpoint.connect(now, config, None, SocketAddr::new(kernel, PORT))?)),
+        Opening::Listen => {
+            endpoint.listen(PORT, config, BACKLOG)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Runs both sides until they have finished. If `outage_from` is given, the path is cut once, when so many bytes are transferred. Returns the
+/// kernel's end, and when ours was done.
+fn transfer(
+    shell: &mut Shell<'_>,
+    gate: &mut Gate,
+    application: &mut Application,
+    side: KernelSide<'_>,
+    mut outage_from: Option<u64>,
+) -> Result<(KernelEnd, Instant), RunError> {
+    let clock = shell.clock();
+    let turn = |now, gate: &mut Gate| {
+        application.turn(now, &mut gate.endpoint);
+        if outage_from.is_some_and(|from| application.progress(&gate.endpoint) >= from) {
+            outage_from = None;
+            gate.cut(now, OUTAGE);
+        }
+    };
+    let stopped = shell.run_beside(gate, LIMIT, turn, || side.run(clock))?;
+    let kernel_end = match stopped {
+        Stopped::ByApplication(Ok(end)) => end,
+        Stopped::ByApplication(Err((call, source))) => {
+            return Err(RunError::Kernel { call, source, ours: describe(&gate.endpoint, application) });
+        }
+        Stopped::AtDeadline => return Err(RunError::Deadline { ours: describe(&gate.endpoint, application) }),
+    };
+    // The kernel has finished; the acknowledgment of our FIN may still be in flight.
+    let ours_is_done = shell.run(gate, LIMIT, |now, gate| {
+        application.turn(now, &mut gate.endpoint);
+        match application.done_at() {
+            Some(_) => std::ops::ControlFlow::Break(()),
+            None => std::ops::ControlFlow::Continue(()),
+        }
+    })?;
+    let Some(done_at) = application.done_at().filter(|_| ours_is_done == Stopped::ByApplication(())) else {
+        return Err(RunError::Deadline { ours: describe(&gate.endpoint, application) });
+    };
+    Ok((kernel_end, done_at))
 }
 
 /// The kernel's address, ours, and the length of their prefix.

@@ -84,7 +84,6 @@ pub(crate) fn linux() -> BTreeMap<&'static str, String> {
 
 /// All parameters that the kernel has per namespace, so that the machine's own settings do not matter.
 fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
-    let switch = |on: bool| u8::from(on).to_string();
     let receive = &config.receive;
     // The kernel counts the memory used by its buffers. Half of a receive buffer is window at first.
     let at_first = 2 * u64::from(receive.buffer_bytes);
@@ -117,7 +116,18 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
         // Metrics of one connection must not influence the next one.
         ("net.ipv4.tcp_no_metrics_save", switch(true)),
     ]);
-    // Newer parameters are set only where a scenario changes them, because older kernels lack them.
+    sysctls.extend(newer_sysctls(config));
+    sysctls
+}
+
+/// A parameter's value.
+fn switch(on: bool) -> String {
+    u8::from(on).to_string()
+}
+
+/// Newer parameters where a scenario changes them, because older kernels lack them.
+fn newer_sysctls(config: &Config) -> BTreeMap<&'static str, String> {
+    let mut sysctls = BTreeMap::new();
     let linux = Profile::Linux6Cubic.config();
     if config.rto.min != linux.rto.min {
         sysctls.insert("net.ipv4.tcp_rto_min_us", (config.rto.min.as_nanos() / 1000).to_string());

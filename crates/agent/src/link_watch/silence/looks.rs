@@ -1,29 +1,29 @@
-//! When the detector looks at the counters.
+//! When the detector reads the counters.
 
 use holdover_base::{Duration, Instant};
 
 use super::{Phase, SilenceWatch};
 
-/// The interval between looks at the counters, while TCP is active.
+/// The interval between readings of the counters while TCP is active.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The same once TCP has had no packet for [`ACTIVE_FOR`].
+/// The interval once TCP has had no packet for [`ACTIVE_FOR`].
 const SLOW_LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The same while TCP has sent something and nothing has arrived.
+/// The interval while TCP has sent something and nothing has arrived.
 pub(super) const UNANSWERED_LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The interval between looks at the counters on an idle link.
+/// The interval on an idle link: TCP has had no packet for [`AWAKE_FOR`].
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long TCP counts as active after its last packet.
 const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
-/// How long after its last packet TCP may continue.
+/// How long after its last packet TCP is expected to continue.
 const AWAKE_FOR: Duration = Duration::from_secs(5);
 
 impl SilenceWatch {
-    /// The time until the next look at the counters, without a suspicion.
+    /// The time until the next reading of the counters, without a suspicion.
     fn look_every(&self, now: Instant) -> Duration {
         let since_active = self.active_at.map(|at| now.saturating_since(at));
         let is_unanswered = self.sent_since.is_some() || self.stream_at.is_some() && self.heard_at < now;
@@ -35,7 +35,7 @@ impl SilenceWatch {
         }
     }
 
-    /// Sets the time of the next look.
+    /// Sets the time of the next reading.
     pub(super) fn schedule(&mut self, now: Instant) {
         let look_at = now + self.look_every(now);
         self.look_at = match &self.phase {

@@ -2,7 +2,7 @@
 //! held.
 
 use std::io::{Read as _, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread::sleep;
 use std::time::Duration as StdDuration;
 
@@ -23,16 +23,8 @@ const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
 // Claim: A single write during an outage of 3.5 s, by either end, over IPv4 and IPv6, arrives within 300 ms of the outage's end.
 // (Repeated only if the machine's timers were late.)
 pub(crate) fn data_written_in_an_outage_arrive_at_once(near: &Namespace) {
-    let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
-    let wire = Wire::impaired(near, &impairment);
-    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
-    for (port, to) in [(5001, FAR), (5002, FAR_V6)] {
-        let to = (to.parse::<IpAddr>().unwrap(), port).into();
-        let (mut ours, mut theirs) = wire.connect_with(near, to, &SocketOptions::new(Congestion::Cubic));
-        for _ in 0..3 {
-            tell(&mut ours, &mut theirs);
-            tell(&mut theirs, &mut ours);
-        }
+    over_both_versions(near, Duration::from_millis(10), |wire, engine, [mut ours, mut theirs]| {
+        converse(&mut ours, &mut theirs, 3);
         for is_near in [true, false] {
             let took = Lateness::repeat_until_below(ARRIVES_WITHIN, || {
                 wire.cut(true);
@@ -47,16 +39,12 @@ pub(crate) fn data_written_in_an_outage_arrive_at_once(near: &Namespace) {
                 at.read_exact(&mut [0]).unwrap();
                 let after = clock::now().saturating_since(up_at);
                 // A few round trips reset the RTO after the outage.
-                for _ in 0..20 {
-                    tell(&mut ours, &mut theirs);
-                    tell(&mut theirs, &mut ours);
-                }
+                converse(&mut ours, &mut theirs, 20);
                 after
             });
-            eprintln!("to {to}, near {is_near}: arrived {took:?} after the link was up");
-            assert!(took.last().is_some_and(|&after| after < ARRIVES_WITHIN), "to {to}, near {is_near}: {took:?}");
+            assert_in_time(&took, if is_near { "of the near host" } else { "of the far host" });
         }
-    }
+    });
 }
 
 /// After a poke Linux retransmits a timeout after its last retransmission, here more than 600 ms: the round trip is 200 ms.
@@ -64,14 +52,8 @@ pub(crate) fn data_written_in_an_outage_arrive_at_once(near: &Namespace) {
 // Claim: A key arrives within 300 ms of the link's return, even if the host's TCP has retransmitted just before it: IPv4 and
 // IPv6, round trip 200 ms, timeout 400 ms and more. (Repeated only if the machine's timers were late.)
 pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
-    let impairment = ImpairmentConfig { delay: Duration::from_millis(100), ..ImpairmentConfig::default() };
-    let wire = Wire::impaired(near, &impairment);
-    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
-    for (port, to) in [(5001, FAR), (5002, FAR_V6)] {
-        let to = (to.parse::<IpAddr>().unwrap(), port).into();
-        let (mut ours, mut theirs) = wire.connect_with(near, to, &SocketOptions::new(Congestion::Cubic));
-        tell(&mut ours, &mut theirs);
-        tell(&mut theirs, &mut ours);
+    over_both_versions(near, Duration::from_millis(100), |wire, engine, [mut ours, mut theirs]| {
+        converse(&mut ours, &mut theirs, 1);
         let took = Lateness::repeat_until_below(ARRIVES_WITHIN, || {
             wire.cut(true);
             engine.link(LinkEvent::Down);
@@ -84,15 +66,11 @@ pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
             theirs.read_exact(&mut [0]).unwrap();
             let after = clock::now().saturating_since(up_at);
             // It is one byte, and the connection goes on.
-            for _ in 0..5 {
-                tell(&mut ours, &mut theirs);
-                tell(&mut theirs, &mut ours);
-            }
+            converse(&mut ours, &mut theirs, 5);
             after
         });
-        eprintln!("to {to}: arrived {took:?} after the link was up");
-        assert!(took.last().is_some_and(|&after| after < ARRIVES_WITHIN), "to {to}: {took:?}");
-    }
+        assert_in_time(&took, "after a retransmission");
+    });
 }
 
 /// Nobody has told the engine of the outage, which ends 0.45 s after the host's second retransmission of a key, and more than
@@ -100,14 +78,8 @@ pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
 // Claim: A key that the host has retransmitted before anything was noticed of the outage is kept until it is acknowledged: 0.45 s
 // after the retransmission the first probe delivers it, IPv4 and IPv6.
 pub(crate) fn a_key_that_was_sent_again_is_the_probe(near: &Namespace) {
-    let impairment = ImpairmentConfig { delay: Duration::from_millis(100), ..ImpairmentConfig::default() };
-    let wire = Wire::impaired(near, &impairment);
-    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
-    for (port, to) in [(5001, FAR), (5002, FAR_V6)] {
-        let to = (to.parse::<IpAddr>().unwrap(), port).into();
-        let (mut ours, mut theirs) = wire.connect_with(near, to, &SocketOptions::new(Congestion::Cubic));
-        tell(&mut ours, &mut theirs);
-        tell(&mut theirs, &mut ours);
+    over_both_versions(near, Duration::from_millis(100), |wire, engine, [mut ours, mut theirs]| {
+        converse(&mut ours, &mut theirs, 1);
         let took = Lateness::repeat_until_below(ARRIVES_WITHIN, || {
             // The key before, and its acknowledgement.
             sleep(StdDuration::from_millis(300));
@@ -126,15 +98,29 @@ pub(crate) fn a_key_that_was_sent_again_is_the_probe(near: &Namespace) {
             engine.with(move |engine| engine.ask_peer(clock::now(), unanswered.connection));
             theirs.read_exact(&mut [0]).unwrap();
             let after = clock::now().saturating_since(back_at);
-            for _ in 0..5 {
-                tell(&mut ours, &mut theirs);
-                tell(&mut theirs, &mut ours);
-            }
+            converse(&mut ours, &mut theirs, 5);
             after
         });
-        eprintln!("to {to}: arrived {took:?} after the link was up");
-        assert!(took.last().is_some_and(|&after| after < ARRIVES_WITHIN), "to {to}: {took:?}");
+        assert_in_time(&took, "as a probe");
+    });
+}
+
+/// Runs `test` with an engine and a connection over IPv4, and then over IPv6. The path has this delay each way.
+fn over_both_versions(near: &Namespace, delay: Duration, test: impl Fn(&Wire, &EngineThread, [KernelStream; 2])) {
+    let wire = Wire::impaired(near, &ImpairmentConfig { delay, ..ImpairmentConfig::default() });
+    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
+    for (port, to) in [(5001, FAR), (5002, FAR_V6)] {
+        let to: SocketAddr = (to.parse::<IpAddr>().unwrap(), port).into();
+        eprintln!("to {to}:");
+        let (ours, theirs) = wire.connect_with(near, to, &SocketOptions::new(Congestion::Cubic));
+        test(&wire, &engine, [ours, theirs]);
     }
+}
+
+/// Fails if a byte did not arrive soon enough after the link's return, at the last attempt.
+fn assert_in_time(took: &[Duration], what: &str) {
+    eprintln!("{what}: arrived {took:?} after the link was up");
+    assert!(took.last().is_some_and(|&after| after < ARRIVES_WITHIN), "{what}: {took:?}");
 }
 
 /// Waits until the host has retransmitted so often by its timer, and has done so just now.
@@ -146,6 +132,14 @@ fn sent_again(stream: &KernelStream, times: u8) {
         }
         assert!(info.tcpi_backoff < 8, "no retransmission was seen within 20 ms: {info:?}");
         sleep(StdDuration::from_millis(1));
+    }
+}
+
+/// Messages of both ends, in turn.
+fn converse(ours: &mut KernelStream, theirs: &mut KernelStream, times: u32) {
+    for _ in 0..times {
+        tell(ours, theirs);
+        tell(theirs, ours);
     }
 }
 

@@ -50,14 +50,7 @@ fn without_its_store_every_gateway_continues_and_packets_elsewhere_arrive_later(
 // `cluster::tests::keys_of_mobile_hosts_that_are_long_gone_are_removed`
 #[test]
 fn a_mobile_host_that_stays_away_is_forgotten_and_its_key_is_released() {
-    let mut world = World::new(1, 2, 0);
-    world.run_for(3_000);
-    world.place(0, Some(0));
-    world.run_for(3_000);
-    world.place(0, None);
-    world.run_for(3_000);
-    let waiting = world.waiting(0);
-    assert!(waiting > 0);
+    let mut world = world_without_its_mobile_host();
     world.run_for(30_000);
     assert_eq!(world.known(0), 1, "packets wait for it");
     world.place(0, Some(0));
@@ -81,13 +74,7 @@ fn a_mobile_host_that_stays_away_is_forgotten_and_its_key_is_released() {
 // `cluster::tests::a_new_mobile_host_that_was_overheard_is_left_for_a_second_to_the_gateway_that_it_sends_to`
 #[test]
 fn a_mobile_host_that_arrives_with_broadcasts_only_gets_what_waits() {
-    let mut world = World::new(1, 2, 0);
-    world.run_for(3_000);
-    world.place(0, Some(0));
-    world.run_for(3_000);
-    world.place(0, None);
-    world.run_for(3_000);
-    assert!(world.waiting(0) > 0);
+    let mut world = world_without_its_mobile_host();
     world.apply(Fault::Quiet { mobile: 0, ms: 60_000 });
     world.place(0, Some(1));
     world.run_for(3_000);
@@ -97,6 +84,18 @@ fn a_mobile_host_that_arrives_with_broadcasts_only_gets_what_waits() {
     world.run_overheard(0, 0, 10_000);
     assert_eq!(world.store.writes_of_mobiles, writes);
     world.check();
+}
+
+/// A world of two gateways, of which the mobile host has left the first: packets wait for it there.
+fn world_without_its_mobile_host() -> World {
+    let mut world = World::new(1, 2, 0);
+    world.run_for(3_000);
+    world.place(0, Some(0));
+    world.run_for(3_000);
+    world.place(0, None);
+    world.run_for(3_000);
+    assert!(world.waiting(0) > 0);
+    world
 }
 
 /// Runs a world through faults, each after a pause in ms, until all is calm again, and checks it.
