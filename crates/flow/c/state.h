@@ -130,8 +130,9 @@ struct flow {
 // 64-bit machines). The first 32 bytes share their line with the key.
 _Static_assert(__builtin_offsetof(struct flow, frame_out) == 32, "the first part is half a cache line");
 _Static_assert(__builtin_offsetof(struct flow, outgoing) == 32 + 64, "the second part is a cache line");
-_Static_assert(__builtin_offsetof(struct half, newest_stamp_at) == 64 && __builtin_offsetof(struct half, runs[1]) == 128 &&
-	       sizeof(struct half) % 64 == 0, "the first two parts of both halves are cache lines");
+_Static_assert(__builtin_offsetof(struct half, newest_stamp_at) == 64, "the first part of a half is a cache line");
+_Static_assert(__builtin_offsetof(struct half, runs[1]) == 128, "the second part of a half is a cache line");
+_Static_assert(sizeof(struct half) % 64 == 0, "the second half begins a cache line");
 
 // What every packet of a connection touches where there are many: 128 bytes. The rest, a `struct flow`, is apart, for flows that need it
 // (entry.h).
