@@ -5,7 +5,7 @@ use holdover_wire::Packet;
 
 use crate::cache::Cache;
 
-/// How long the packets wait for missing ones: a request or a record that was lost twice is repeated within 600 ms.
+/// How long the packets wait for the next record: a request or a record that was lost twice is repeated within 600 ms.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Copies of the old base station, and later packets of the fixed host.
@@ -48,7 +48,8 @@ impl Arriving {
     }
 
     /// Notes the arrival of a state, which this many copies belong to.
-    pub(super) fn note_state(&mut self, epoch: u32, copies: u16) {
+    pub(super) fn note_state(&mut self, now: Instant, epoch: u32, copies: u16) {
+        self.complete_by = now + PATIENCE;
         if self.is_current(epoch) {
             self.expected = Some(copies);
             self.is_due |= self.arrived >= copies;
@@ -56,7 +57,8 @@ impl Arriving {
     }
 
     /// Notes the arrival of a copy, whether it is kept or not.
-    pub(super) fn note_copy(&mut self, epoch: u32) {
+    pub(super) fn note_copy(&mut self, now: Instant, epoch: u32) {
+        self.complete_by = now + PATIENCE;
         if self.is_current(epoch) {
             self.arrived = self.arrived.saturating_add(1);
             self.is_due |= self.expected.is_some_and(|expected| self.arrived >= expected);

@@ -16,8 +16,8 @@
 //!
 //! # Choices
 //!
-//! - **Order**: copies are sent when all have arrived, and packets of the fixed host that arrive in the meantime follow them. They wait for a
-//!   second at most (`arriving.rs`).
+//! - **Order**: copies are sent when all have arrived, and packets of the fixed host that arrive in the meantime follow them. They wait for at
+//!   most a second from one record to the next (`arriving.rs`).
 //! - **The mobile host's own ACKs** at the new base station are newer than a record: they have opened the window.
 //! - **A connection that begins here**, between the same ports, is newer than any record.
 //! - **A request that does not come** ([`ASKED_WITHIN`]): the old base station sends the copies after the host, as without peers.
@@ -274,6 +274,10 @@ impl BufferFreeze {
 
     /// A peer requests a mobile host's connections: hands them on.
     fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
+        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.exchange.is_asking_since(mobile, id)) {
+            // The mobile host has come here since.
+            return peers.exchange.give(now, peer, mobile, id, Vec::new());
+        }
         let of_mobile = |connection: &Connection| connection.mobile().ip() == mobile;
         let is_known =
             self.connections.live().any(|(connection, state)| of_mobile(&connection) && state.acked.is_some());
@@ -328,7 +332,7 @@ impl BufferFreeze {
         if (copies > 0 || peers.arriving.contains_key(&connection))
             && let Some(arriving) = peers.arriving(now, connection)
         {
-            arriving.note_state(record.epoch, copies);
+            arriving.note_state(now, record.epoch, copies);
         }
         if is_here && copies == 0 && state.mode == Mode::PersistReply {
             state.reopen(now, connection, ready, actions);
@@ -349,7 +353,7 @@ impl BufferFreeze {
         let Some(arriving) = peers.arriving(now, record.connection) else { return };
         // Without room the fixed host has to send it again.
         let _ = arriving.keep(now, &record.packet, config.buffer_bytes.saturating_sub(stored));
-        arriving.note_copy(record.epoch);
+        arriving.note_copy(now, record.epoch);
         self.release(now, record.connection);
     }
 

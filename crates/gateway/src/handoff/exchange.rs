@@ -310,6 +310,11 @@ impl Exchange {
         self.asking.contains(&mobile) && self.hosts.get(&mobile).is_some_and(|host| host.id < id)
     }
 
+    /// Whether the peers were asked later than by the request `id`, and have not all answered.
+    pub(crate) fn is_asking_since(&self, mobile: IpAddr, id: u64) -> bool {
+        self.asking.contains(&mobile) && self.hosts.get(&mobile).is_some_and(|host| host.id > id)
+    }
+
     /// Handles an answer: that the peer has nothing, or one of its records.
     fn note_answer(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, record: Option<(u16, u16, Bytes)>) {
         let Some(host) = self.hosts.get_mut(&mobile).filter(|host| host.id == id) else { return };

@@ -163,7 +163,7 @@ fn check_common_hosts(all: &[GatewayMechanisms], hosts: usize) -> Result<(), Pro
         let m_tcp = own.mechanisms.m_tcp.as_ref().and_then(|config| config.handoff.as_ref());
         let buffer_freeze = own.mechanisms.buffer_freeze.as_ref().and_then(|config| config.handoff.as_ref());
         for (mechanism, handoff) in [("m_tcp", m_tcp), ("buffer_freeze", buffer_freeze)] {
-            for (place, address) in handoff.iter().flat_map(|handoff| &handoff.peers).enumerate() {
+            for (place, address) in handoff.into_iter().flat_map(|handoff| &handoff.peers).enumerate() {
                 let peer = all.iter().find(|other| other.node.address(false) == *address);
                 if peer.is_some_and(|peer| !peer.mobiles.iter().any(|mobile| own.mobiles.contains(mobile))) {
                     let message = "no connection can move there: the two routers have no mobile host in common";
