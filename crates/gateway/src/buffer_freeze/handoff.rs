@@ -16,8 +16,8 @@
 //!
 //! # Choices
 //!
-//! - **Order**: copies are sent when all have arrived, and packets of the fixed host that arrive in the meantime follow them. They wait for at
-//!   most a second from one record to the next (`arriving.rs`).
+//! - **Order**: copies are sent when all have arrived, and packets of the fixed host that arrive in the meantime follow them. They wait for
+//!   at most a second from one record to the next (`arriving.rs`).
 //! - **The mobile host's own ACKs** at the new base station are newer than a record: they have opened the window.
 //! - **A connection that begins here**, between the same ports, is newer than any record.
 //! - **A request that does not come** ([`ASKED_WITHIN`]): the old base station sends the copies after the host, as without peers.
@@ -34,15 +34,12 @@ use holdover_wire::{Flags, Packet, Segment};
 use super::arriving::Arriving;
 use super::{BufferFreeze, BufferFreezeConfig, Mode, State};
 use crate::cache::Cache;
-use crate::handoff::{CopyRecord, Event, Exchange, FlowRecord, HandoffConfig, Message, Standing, Unsplit};
+use crate::handoff::{CopyRecord, Event, Exchange, FlowRecord, HandoffConfig, Message, STRAGGLERS, Standing, Unsplit};
 use crate::timer::LocalTimer;
 
 /// How long the old base station waits for the request for a host that has moved: the request is repeated after 200,
 /// 600 and 1,400 ms.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
-
-/// How long after a handoff packets of the mobile host may have been in flight. Later ones show that it has returned.
-const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The most connections whose packets wait for copies. The packets of others pass.
 const MOST_ARRIVING: usize = 10_000;

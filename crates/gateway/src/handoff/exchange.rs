@@ -9,6 +9,7 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::ControlMessage;
 
 use super::message::{Body, Message};
+use super::repeat::Repeat;
 
 /// Parameters of handoffs between supervisor hosts, or base stations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +30,10 @@ impl HandoffConfig {
     /// remembered for 2 minutes (the maximum segment lifetime of RFC 9293 section 3.4.2).
     pub fn among(peers: Vec<IpAddr>) -> Self {
         Self { peers, retry: Duration::from_millis(200), tries: 7, keep: Duration::from_secs(120) }
+    }
+
+    fn repeat(&self, now: Instant) -> Repeat {
+        Repeat::begin(now, self.retry, self.tries)
     }
 }
 
@@ -121,36 +126,9 @@ impl Leaving {
     }
 }
 
-/// The time and number of a message's repetitions.
-#[derive(Clone, Copy, Debug)]
-struct Repeat {
-    at: Option<Instant>,
-    pause: Duration,
-    left: u32,
-}
-
-impl Repeat {
-    fn begin(now: Instant, config: &HandoffConfig) -> Self {
-        let mut repeat = Self { at: None, pause: config.retry, left: config.tries.saturating_sub(1) };
-        repeat.at = Some(now + repeat.pause);
-        repeat
-    }
-
-    /// The time has come. Returns whether to repeat the message; if not, it is given up.
-    fn is_due_again(&mut self, now: Instant) -> bool {
-        if self.left == 0 {
-            self.at = None;
-            return false;
-        }
-        (self.left, self.pause) = (self.left - 1, self.pause * 2);
-        self.at = Some(now + self.pause);
-        true
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| at <= now)
-    }
-}
+/// How long after a handoff packets of the mobile host may have been in flight to its former place. Later ones show that
+/// it has returned.
+pub(crate) const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The salt of a node with this secret.
 pub(crate) const fn salt_of(secret: [u8; 16]) -> u16 {
@@ -201,7 +179,7 @@ impl Exchange {
         for &peer in &unanswered {
             self.say(peer, Message { id, mobile, body: Body::Ask });
         }
-        let repeat = Repeat::begin(now, &self.config);
+        let repeat = self.config.repeat(now);
         let state = State::Asking { unanswered, repeat };
         self.hosts.insert(mobile, Host { id, got: BTreeSet::new(), state, used_at: now });
         self.asking.insert(mobile);
@@ -228,7 +206,7 @@ impl Exchange {
         }
         let count = u16::try_from(records.len()).unwrap_or(u16::MAX);
         let records: BTreeMap<u16, Bytes> = (0..count).zip(records).collect();
-        let repeat = Repeat::begin(now, &self.config);
+        let repeat = self.config.repeat(now);
         let until = now + self.config.keep;
         let mut leaving = Leaving { to: peer, id, count, records, sent_until: 0, repeat, until };
         leaving.sent_until = leaving.window_end();
@@ -298,7 +276,7 @@ impl Exchange {
             self.leaving.remove(&mobile);
         } else if !next.is_empty() {
             leaving.sent_until = next.end;
-            leaving.repeat = Repeat::begin(now, &self.config);
+            leaving.repeat = self.config.repeat(now);
             let leaving = leaving.clone();
             self.send_range(mobile, &leaving, next);
         }

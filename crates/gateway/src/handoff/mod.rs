@@ -27,10 +27,11 @@ mod checksum;
 mod exchange;
 mod message;
 mod record;
+mod repeat;
 mod unsplit;
 
 pub use exchange::HandoffConfig;
-pub(crate) use exchange::{Event, Exchange, Standing, salt_of};
+pub(crate) use exchange::{Event, Exchange, STRAGGLERS, Standing, salt_of};
 pub use message::{Body, Message, MessageError};
 pub use record::{HalfRecord, Record, RecordError};
 pub use unsplit::{CopyRecord, FlowRecord, Unsplit};
