@@ -124,6 +124,16 @@ impl Leaving {
         let first = self.records.first_key_value();
         first.map_or(self.count, |(&first, _)| first.saturating_add(WINDOW).min(self.count))
     }
+
+    /// The messages with the unconfirmed records in `range`.
+    fn messages(&self, mobile: IpAddr, range: Range<u16>) -> Vec<ControlMessage> {
+        let records = self.records.range(range);
+        let messages = records.map(|(&index, record)| {
+            let body = Body::Give { index, count: self.count, record: record.clone() };
+            ControlMessage { peer: self.to, payload: Message { id: self.id, mobile, body }.emit() }
+        });
+        messages.collect()
+    }
 }
 
 /// How long after a handoff packets of the mobile host may have been in flight to its former place. Later ones show that
@@ -210,7 +220,7 @@ impl Exchange {
         let until = now + self.config.keep;
         let mut leaving = Leaving { to: peer, id, count, records, sent_until: 0, repeat, until };
         leaving.sent_until = leaving.window_end();
-        self.send_records(mobile, &leaving);
+        self.messages.extend(leaving.messages(mobile, 0..leaving.sent_until));
         self.leaving.insert(mobile, leaving);
     }
 
@@ -249,8 +259,7 @@ impl Exchange {
         // Later requests from here get higher numbers, independent of clocks.
         self.last_id = self.last_id.max(id);
         if let Some(leaving) = self.leaving.get(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id)) {
-            let leaving = leaving.clone();
-            return self.send_records(mobile, &leaving);
+            return self.messages.extend(leaving.messages(mobile, 0..leaving.window_end()));
         }
         match self.answered.get(&(peer, mobile)) {
             Some(&last) if id < last => {}
@@ -277,8 +286,7 @@ impl Exchange {
         } else if !next.is_empty() {
             leaving.sent_until = next.end;
             leaving.repeat = self.config.repeat(now);
-            let leaving = leaving.clone();
-            self.send_range(mobile, &leaving, next);
+            self.messages.extend(leaving.messages(mobile, next));
         }
     }
 
@@ -349,16 +357,13 @@ impl Exchange {
             self.asking.remove(&mobile);
             self.events.push_back(Event::Concluded { mobile, is_complete: false });
         }
-        let mut due = Vec::new();
-        self.leaving.retain(|&mobile, leaving| {
+        let Self { leaving, messages, .. } = self;
+        leaving.retain(|&mobile, leaving| {
             if leaving.repeat.is_due(now) && leaving.repeat.is_due_again(now) {
-                due.push((mobile, leaving.clone()));
+                messages.extend(leaving.messages(mobile, 0..leaving.window_end()));
             }
             leaving.until > now
         });
-        for (mobile, leaving) in due {
-            self.send_records(mobile, &leaving);
-        }
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
@@ -377,18 +382,6 @@ impl Exchange {
         let leaving =
             self.leaving.values().map(|leaving| leaving.repeat.at.map_or(leaving.until, |at| at.min(leaving.until)));
         asking.chain(leaving).min()
-    }
-
-    /// Sends the unconfirmed records in the window.
-    fn send_records(&mut self, mobile: IpAddr, leaving: &Leaving) {
-        self.send_range(mobile, leaving, 0..leaving.window_end());
-    }
-
-    fn send_range(&mut self, mobile: IpAddr, leaving: &Leaving, range: Range<u16>) {
-        for (&index, record) in leaving.records.range(range) {
-            let body = Body::Give { index, count: leaving.count, record: record.clone() };
-            self.say(leaving.to, Message { id: leaving.id, mobile, body });
-        }
     }
 
     /// Bytes of records that are not confirmed.
