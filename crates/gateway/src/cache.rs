@@ -40,10 +40,9 @@ impl Cache {
     pub(crate) fn insert(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
-        let from = self.segments.partition_point(|cached| cached.end.le(seq));
-        let until = self.segments.partition_point(|cached| cached.seq.lt(end)).max(from);
-        if self.covers(from..until, seq, end) {
-            for cached in self.segments.range_mut(from..until) {
+        let touching = self.touching(seq, end);
+        if self.covers(touching.clone(), seq, end) {
+            for cached in self.segments.range_mut(touching) {
                 cached.repeated = true;
                 if seq.le(cached.seq) && cached.end.le(end) {
                     (cached.sent_at, cached.is_due) = (now, false);
@@ -62,6 +61,18 @@ impl Cache {
         self.bytes += packet.wire_len();
         self.segments
             .insert(at, Cached { seq, end, packet: packet.clone(), sent_at: now, resent, repeated, is_due: false });
+    }
+
+    /// Whether the cached segments have every number from `seq` to `end`.
+    pub(crate) fn has(&self, seq: Seq, end: Seq) -> bool {
+        self.covers(self.touching(seq, end), seq, end)
+    }
+
+    /// The segments with a number from `seq` to `end`.
+    fn touching(&self, seq: Seq, end: Seq) -> Range<usize> {
+        let from = self.segments.partition_point(|cached| cached.end.le(seq));
+        let until = self.segments.partition_point(|cached| cached.seq.lt(end)).max(from);
+        from..until
     }
 
     /// Whether the segments in `range` cover every number from `seq` to `end`.
@@ -86,11 +97,17 @@ impl Cache {
         last
     }
 
-    /// Handles an ACK of the mobile host: removes acknowledged segments. The echoed timestamp is the mobile host's TS.Recent (RFC 7323
-    /// section 4.3), and older segments are not accepted: copies with an older timestamp get that one.
+    /// Handles an ACK of the mobile host: removes acknowledged segments, and renews the timestamps of the others.
     pub(crate) fn handle_ack(&mut self, segment: &Segment) {
         self.acknowledge(segment.ack);
-        let Some(recent) = segment.options.timestamps.map(|timestamps| timestamps.ecr) else { return };
+        if let Some(timestamps) = segment.options.timestamps {
+            self.renew(timestamps.ecr);
+        }
+    }
+
+    /// The timestamp that the mobile host echoes is its TS.Recent (RFC 7323 section 4.3), and older segments are not accepted: copies
+    /// with an older timestamp get that one.
+    pub(crate) fn renew(&mut self, recent: u32) {
         for cached in &mut self.segments {
             if let Some(segment) = tcp_mut(&mut cached.packet)
                 && let Some(timestamps) = &mut segment.options.timestamps

@@ -7,6 +7,7 @@ use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
 use crate::copy_and_forward::{CopyAndForward, CopyAndForwardConfig};
 use crate::daemon::{DaemonConfig, GatewayDaemon};
 use crate::ebsn::{Ebsn, EbsnConfig};
+use crate::handoff::salt_of;
 use crate::m_tcp::{MTcp, MTcpConfig};
 use crate::snoop::{Snoop, SnoopConfig};
 use crate::split::{Split, SplitConfig};
@@ -157,7 +158,7 @@ impl Mechanisms {
         Ok(())
     }
 
-    /// The chain of these mechanisms. `secret` is for sequence numbers.
+    /// The chain of these mechanisms. `secret` is for sequence numbers, and makes requests to peers distinct.
     pub fn chain(&self, secret: [u8; 16]) -> Chain {
         let Self {
             daemon,
@@ -180,7 +181,7 @@ impl Mechanisms {
             chain.push(Box::new(Supervisor::new(*config)));
         }
         if let Some(config) = buffer_freeze {
-            chain.push(Box::new(BufferFreeze::new(*config)));
+            chain.push(Box::new(BufferFreeze::new(config.clone(), salt_of(secret))));
         }
         if let Some(config) = split {
             chain.push(Box::new(Split::new(config.clone(), secret)));

@@ -54,6 +54,16 @@ impl LocalTimer {
         self.smoothed.map(|smoothed| (smoothed + self.deviation * 4).max(least))
     }
 
+    /// A timer that continues another one's estimate.
+    pub(crate) fn continuing((smoothed, deviation): (Duration, Duration)) -> Self {
+        Self { smoothed: Some(smoothed), deviation, ..Self::default() }
+    }
+
+    /// SRTT and RTTVAR; `None` before the first sample.
+    pub(crate) fn estimate(&self) -> Option<(Duration, Duration)> {
+        self.smoothed.map(|smoothed| (smoothed, self.deviation))
+    }
+
     /// The smoothed round trip; `None` before the first sample.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed

@@ -1,6 +1,7 @@
-//! Requests between supervisor hosts for the connections of mobile hosts, with retransmissions and limits.
+//! Requests between supervisor hosts, or base stations, for the connections of mobile hosts, with retransmissions and limits.
 
 use core::net::IpAddr;
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
@@ -8,11 +9,12 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::ControlMessage;
 
 use super::message::{Body, Message};
+use super::repeat::Repeat;
 
-/// Parameters of handoffs between supervisor hosts.
+/// Parameters of handoffs between supervisor hosts, or base stations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandoffConfig {
-    /// The other supervisor hosts. Messages of others are ignored.
+    /// The other ones. Messages of others are ignored.
     pub peers: Vec<IpAddr>,
     /// How long a message waits for its answer before it is repeated; doubled each time.
     pub retry: Duration,
@@ -28,6 +30,10 @@ impl HandoffConfig {
     /// remembered for 2 minutes (the maximum segment lifetime of RFC 9293 section 3.4.2).
     pub fn among(peers: Vec<IpAddr>) -> Self {
         Self { peers, retry: Duration::from_millis(200), tries: 7, keep: Duration::from_secs(120) }
+    }
+
+    fn repeat(&self, now: Instant) -> Repeat {
+        Repeat::begin(now, self.retry, self.tries)
     }
 }
 
@@ -102,39 +108,41 @@ struct Leaving {
     id: u64,
     count: u16,
     records: BTreeMap<u16, Bytes>,
+    /// The end of the records that were sent.
+    sent_until: u16,
     repeat: Repeat,
     until: Instant,
 }
 
-/// The time and number of a message's repetitions.
-#[derive(Clone, Copy, Debug)]
-struct Repeat {
-    at: Option<Instant>,
-    pause: Duration,
-    left: u32,
+/// The most records of one answer in flight, so that an answer of any length fits the queues on its way. The others
+/// follow as these are confirmed.
+const WINDOW: u16 = 64;
+
+impl Leaving {
+    /// The end of the records that may be in flight.
+    fn window_end(&self) -> u16 {
+        let first = self.records.first_key_value();
+        first.map_or(self.count, |(&first, _)| first.saturating_add(WINDOW).min(self.count))
+    }
+
+    /// The messages with the unconfirmed records in `range`.
+    fn messages(&self, mobile: IpAddr, range: Range<u16>) -> Vec<ControlMessage> {
+        let records = self.records.range(range);
+        let messages = records.map(|(&index, record)| {
+            let body = Body::Give { index, count: self.count, record: record.clone() };
+            ControlMessage { peer: self.to, payload: Message { id: self.id, mobile, body }.emit() }
+        });
+        messages.collect()
+    }
 }
 
-impl Repeat {
-    fn begin(now: Instant, config: &HandoffConfig) -> Self {
-        let mut repeat = Self { at: None, pause: config.retry, left: config.tries.saturating_sub(1) };
-        repeat.at = Some(now + repeat.pause);
-        repeat
-    }
+/// How long after a handoff packets of the mobile host may have been in flight to its former place. Later ones show that
+/// it has returned.
+pub(crate) const STRAGGLERS: Duration = Duration::from_millis(100);
 
-    /// The time has come. Returns whether to repeat the message; if not, it is given up.
-    fn is_due_again(&mut self, now: Instant) -> bool {
-        if self.left == 0 {
-            self.at = None;
-            return false;
-        }
-        (self.left, self.pause) = (self.left - 1, self.pause * 2);
-        self.at = Some(now + self.pause);
-        true
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| at <= now)
-    }
+/// The salt of a node with this secret.
+pub(crate) const fn salt_of(secret: [u8; 16]) -> u16 {
+    u16::from_be_bytes([secret[0], secret[15]])
 }
 
 /// The most mobile hosts without anything in flight that are remembered. The one unused for longest is evicted first.
@@ -181,7 +189,7 @@ impl Exchange {
         for &peer in &unanswered {
             self.say(peer, Message { id, mobile, body: Body::Ask });
         }
-        let repeat = Repeat::begin(now, &self.config);
+        let repeat = self.config.repeat(now);
         let state = State::Asking { unanswered, repeat };
         self.hosts.insert(mobile, Host { id, got: BTreeSet::new(), state, used_at: now });
         self.asking.insert(mobile);
@@ -208,9 +216,11 @@ impl Exchange {
         }
         let count = u16::try_from(records.len()).unwrap_or(u16::MAX);
         let records: BTreeMap<u16, Bytes> = (0..count).zip(records).collect();
-        let repeat = Repeat::begin(now, &self.config);
-        let leaving = Leaving { to: peer, id, count, records, repeat, until: now + self.config.keep };
-        self.send_records(mobile, &leaving);
+        let repeat = self.config.repeat(now);
+        let until = now + self.config.keep;
+        let mut leaving = Leaving { to: peer, id, count, records, sent_until: 0, repeat, until };
+        leaving.sent_until = leaving.window_end();
+        self.messages.extend(leaving.messages(mobile, 0..leaving.sent_until));
         self.leaving.insert(mobile, leaving);
     }
 
@@ -240,16 +250,7 @@ impl Exchange {
                     }
                 }
             }
-            Body::Taken { index } => {
-                if let Some(leaving) =
-                    self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id))
-                {
-                    leaving.records.remove(&index);
-                    if leaving.records.is_empty() {
-                        self.leaving.remove(&mobile);
-                    }
-                }
-            }
+            Body::Taken { index } => self.handle_taken(now, peer, mobile, id, index),
         }
         true
     }
@@ -258,13 +259,34 @@ impl Exchange {
         // Later requests from here get higher numbers, independent of clocks.
         self.last_id = self.last_id.max(id);
         if let Some(leaving) = self.leaving.get(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id)) {
-            let leaving = leaving.clone();
-            return self.send_records(mobile, &leaving);
+            return self.messages.extend(leaving.messages(mobile, 0..leaving.window_end()));
         }
         match self.answered.get(&(peer, mobile)) {
             Some(&last) if id < last => {}
             Some(&last) if id == last => self.say(peer, Message { id, mobile, body: Body::None }),
+            // It was late: all peers have answered a request from here since.
+            _ if self.is_settled_since(mobile, id) => self.say(peer, Message { id, mobile, body: Body::None }),
             _ => self.events.push_back(Event::Wanted { peer, mobile, id }),
+        }
+    }
+
+    /// Whether the mobile host has come here after the request `id`.
+    fn is_settled_since(&self, mobile: IpAddr, id: u64) -> bool {
+        self.hosts.get(&mobile).is_some_and(|host| host.id > id && matches!(host.state, State::Settled))
+    }
+
+    /// Handles the confirmation of a record: the next ones follow.
+    fn handle_taken(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, index: u16) {
+        let leaving = self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id));
+        let Some(leaving) = leaving else { return };
+        leaving.records.remove(&index);
+        let next = leaving.sent_until..leaving.window_end();
+        if leaving.records.is_empty() {
+            self.leaving.remove(&mobile);
+        } else if !next.is_empty() {
+            leaving.sent_until = next.end;
+            leaving.repeat = self.config.repeat(now);
+            self.messages.extend(leaving.messages(mobile, next));
         }
     }
 
@@ -272,6 +294,11 @@ impl Exchange {
     /// and its records have to follow.
     pub(crate) fn has_to_wait(&self, mobile: IpAddr, id: u64) -> bool {
         self.asking.contains(&mobile) && self.hosts.get(&mobile).is_some_and(|host| host.id < id)
+    }
+
+    /// Whether the peers were asked later than by the request `id`, and have not all answered.
+    pub(crate) fn is_asking_since(&self, mobile: IpAddr, id: u64) -> bool {
+        self.asking.contains(&mobile) && self.hosts.get(&mobile).is_some_and(|host| host.id > id)
     }
 
     /// Handles an answer: that the peer has nothing, or one of its records.
@@ -330,16 +357,13 @@ impl Exchange {
             self.asking.remove(&mobile);
             self.events.push_back(Event::Concluded { mobile, is_complete: false });
         }
-        let mut due = Vec::new();
-        self.leaving.retain(|&mobile, leaving| {
+        let Self { leaving, messages, .. } = self;
+        leaving.retain(|&mobile, leaving| {
             if leaving.repeat.is_due(now) && leaving.repeat.is_due_again(now) {
-                due.push((mobile, leaving.clone()));
+                messages.extend(leaving.messages(mobile, 0..leaving.window_end()));
             }
             leaving.until > now
         });
-        for (mobile, leaving) in due {
-            self.send_records(mobile, &leaving);
-        }
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
@@ -360,11 +384,9 @@ impl Exchange {
         asking.chain(leaving).min()
     }
 
-    fn send_records(&mut self, mobile: IpAddr, leaving: &Leaving) {
-        for (&index, record) in &leaving.records {
-            let body = Body::Give { index, count: leaving.count, record: record.clone() };
-            self.say(leaving.to, Message { id: leaving.id, mobile, body });
-        }
+    /// Bytes of records that are not confirmed.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.leaving.values().flat_map(|leaving| leaving.records.values()).map(Bytes::len).sum()
     }
 
     fn say(&mut self, peer: IpAddr, message: Message) {
@@ -448,6 +470,53 @@ mod tests {
         assert_eq!(hears(&mut old, 230, PEER, 6, Body::Ask), []);
         assert_eq!(bodies(&mut old), []);
         assert_eq!(old.standing(at(230), MOBILE), Standing::Elsewhere { since: Duration::from_millis(230) });
+    }
+
+    /// Of a long answer, a window is in flight: a confirmation of its first record lets the next one follow.
+    #[test]
+    fn a_long_answer_is_sent_in_a_window() {
+        let mut old = exchange();
+        let count = 3 * WINDOW;
+        let record = |index: u16| Bytes::copy_from_slice(&index.to_be_bytes());
+        hears(&mut old, 0, PEER, 7, Body::Ask);
+        old.give(at(0), PEER, MOBILE, 7, (0..count).map(record).collect());
+        let index = |body: Body| match body {
+            Body::Give { index, count: of, record: content } if of == count && content == record(index) => index,
+            body => panic!("{body:?}"),
+        };
+        let indices = |old: &mut Exchange| bodies(old).into_iter().map(index).collect::<Vec<u16>>();
+        assert_eq!(indices(&mut old), Vec::from_iter(0..WINDOW));
+        assert_eq!(old.stored_bytes(), usize::from(count) * 2);
+        // A gap at the beginning holds the window back, and only the gap is repeated.
+        for taken in 1..WINDOW {
+            hears(&mut old, 10, PEER, 7, Body::Taken { index: taken });
+        }
+        assert!(indices(&mut old).is_empty());
+        old.handle_timeout(at(200));
+        assert_eq!(indices(&mut old), [0]);
+        hears(&mut old, 210, PEER, 7, Body::Taken { index: 0 });
+        assert_eq!(indices(&mut old), Vec::from_iter(WINDOW..2 * WINDOW));
+        assert_eq!(old.poll_timeout(), Some(at(410)), "the time begins again");
+        for taken in WINDOW..count {
+            hears(&mut old, 220, PEER, 7, Body::Taken { index: taken });
+        }
+        assert_eq!(indices(&mut old), Vec::from_iter(2 * WINDOW..count));
+        assert_eq!((old.poll_timeout(), old.stored_bytes()), (None, 0));
+    }
+
+    /// A request that arrives after a later one from here was answered by all does not take anything away.
+    #[test]
+    fn a_late_request_takes_nothing_away() {
+        let mut here = exchange();
+        here.ask(at(1), MOBILE);
+        let own = sent(&mut here)[0].1.id;
+        for peer in [PEER, OTHER] {
+            hears(&mut here, 2, peer, own, Body::None);
+        }
+        assert_eq!(here.standing(at(2), MOBILE), Standing::Settled);
+        assert_eq!(hears(&mut here, 3, PEER, own - 1, Body::Ask), []);
+        assert_eq!(bodies(&mut here), [Body::None]);
+        assert_eq!(hears(&mut here, 4, PEER, own + 1, Body::Ask).len(), 1);
     }
 
     /// Records arrive twice and out of order, and each counts once. The exchange ends when all have answered.

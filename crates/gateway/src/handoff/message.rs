@@ -1,11 +1,10 @@
-//! Messages between supervisor hosts.
+//! Messages between supervisor hosts, or base stations.
 
 use core::net::IpAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::checksum::{checked, crc32};
-use super::record::Record;
 
 /// A message between two supervisor hosts about one mobile host.
 ///
@@ -35,7 +34,7 @@ pub enum Body {
         index: u16,
         /// The number of records.
         count: u16,
-        /// Its [`Record`](super::Record).
+        /// A [`Record`](super::Record) of a split connection, or an [`Unsplit`](super::Unsplit) of one that is not.
         record: Bytes,
     },
     /// Confirms the arrival of a record.
@@ -85,11 +84,14 @@ const TAKEN: u8 = 4;
 impl Message {
     /// The version that this code writes and reads.
     pub const VERSION: u8 = 1;
+    /// The longest record: with its message it fits a UDP datagram.
+    pub const MAX_RECORD_BYTES: usize = 65_000;
     const MARK: [u8; 2] = *b"HO";
 
     /// Emits the message.
     pub fn emit(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(48 + Record::MAX_BYTES);
+        let record_bytes = if let Body::Give { record, .. } = &self.body { record.len() } else { 0 };
+        let mut out = BytesMut::with_capacity(48 + record_bytes);
         out.put_slice(&Self::MARK);
         out.put_u8(Self::VERSION);
         out.put_u8(match self.body {
@@ -159,7 +161,7 @@ impl Message {
                 }
                 let record = Bytes::copy_from_slice(rest);
                 rest.advance(rest.len());
-                if record.len() > Record::MAX_BYTES {
+                if record.len() > Self::MAX_RECORD_BYTES {
                     return Err(MessageError::Length);
                 }
                 Body::Give { index, count, record }
@@ -185,7 +187,7 @@ mod tests {
             Just(Body::Ask),
             Just(Body::None),
             any::<u16>().prop_map(|index| Body::Taken { index }),
-            (any::<u16>(), 1_u16.., prop::collection::vec(any::<u8>(), 0..Record::MAX_BYTES))
+            (any::<u16>(), 1_u16.., prop::collection::vec(any::<u8>(), 0..2_000))
                 .prop_map(|(index, count, record)| Body::Give { index: index % count, count, record: record.into() }),
         ];
         (any::<u64>(), any::<IpAddr>(), body).prop_map(|(id, mobile, body)| Message { id, mobile, body })

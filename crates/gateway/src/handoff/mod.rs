@@ -1,9 +1,10 @@
 //! **Handoff of connections between supervisor hosts**: the state of a mobile host's connections moves to the supervisor host that is now
-//! in the path of its packets (M-TCP, section 4.3).
+//! in the path of its packets (M-TCP, section 4.3). The base stations of [`crate::buffer_freeze`] do the same, with records of their own.
 //!
-//! - [`Record`]: the state of a connection for another supervisor host, in at most [`Record::MAX_BYTES`].
-//! - [`Message`]: the messages between supervisor hosts.
-//! - `Exchange` (`exchange.rs`): requests and answers between supervisor hosts, with their retransmissions.
+//! - [`Record`]: the state of a split connection for another supervisor host, in at most [`Record::MAX_BYTES`].
+//! - [`Unsplit`]: the state of a connection that is not split, or a copy of one of its packets, for another base station.
+//! - [`Message`]: the messages between supervisor hosts, or base stations.
+//! - `Exchange` (`exchange.rs`): requests and answers, with their retransmissions.
 //!
 //! The *new* supervisor host sends the request: its link layer, or a packet of an unknown connection, shows that a mobile host has arrived.
 //! It asks all its peers, as it need not know which of them served the host. The one that has the connections stops them, sends a record of
@@ -26,8 +27,11 @@ mod checksum;
 mod exchange;
 mod message;
 mod record;
+mod repeat;
+mod unsplit;
 
 pub use exchange::HandoffConfig;
-pub(crate) use exchange::{Event, Exchange, Standing};
+pub(crate) use exchange::{Event, Exchange, STRAGGLERS, Standing, salt_of};
 pub use message::{Body, Message, MessageError};
 pub use record::{HalfRecord, Record, RecordError};
+pub use unsplit::{CopyRecord, FlowRecord, Unsplit};

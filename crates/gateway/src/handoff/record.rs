@@ -61,7 +61,7 @@ pub enum RecordError {
         /// Its version.
         version: u8,
     },
-    /// It does not describe a split connection.
+    /// Another kind than the expected one.
     #[error("record of unknown kind {kind}")]
     Kind {
         /// Its kind.
@@ -140,8 +140,7 @@ impl Record {
 
     /// Emits the record.
     pub fn emit(&self) -> Bytes {
-        let (fixed, mobile) = (self.connection.fixed(), self.connection.mobile());
-        let is_ipv6 = fixed.is_ipv6();
+        let is_ipv6 = self.connection.fixed().is_ipv6();
         let mut flags = if is_ipv6 { IPV6 } else { 0 } | if self.holds { HOLDS } else { 0 };
         flags |= self.fixed.flags() | self.mobile.flags() << HALF_FLAGS;
         let mut out = BytesMut::with_capacity(Self::wire_len(is_ipv6));
@@ -149,14 +148,7 @@ impl Record {
         out.put_u16(flags);
         out.put_u32(self.epoch);
         out.put_u32(self.cwnd_segments);
-        out.put_u16(fixed.port());
-        out.put_u16(mobile.port());
-        for address in [fixed.ip(), mobile.ip()] {
-            match address {
-                IpAddr::V4(address) => out.put_slice(&address.octets()),
-                IpAddr::V6(address) => out.put_slice(&address.octets()),
-            }
-        }
+        put_ends(&mut out, self.connection);
         self.fixed.emit(&mut out);
         self.mobile.emit(&mut out);
         out.put_u32(crc32(&out));
@@ -185,37 +177,41 @@ impl Record {
             return Err(RecordError::Length { len: bytes.len(), expected });
         }
         let (epoch, cwnd_segments) = (body.get_u32(), body.get_u32());
-        let (fixed_port, mobile_port) = (body.get_u16(), body.get_u16());
-        let mut address = || {
-            if is_ipv6 {
-                IpAddr::from(body.get_u128().to_be_bytes())
-            } else {
-                IpAddr::from(body.get_u32().to_be_bytes())
-            }
-        };
-        let (fixed_ip, mobile_ip) = (address(), address());
-        let (fixed, mobile) = (SocketAddr::new(fixed_ip, fixed_port), SocketAddr::new(mobile_ip, mobile_port));
-        if fixed_port == 0 || mobile_port == 0 {
-            return Err(RecordError::Field { field: "port" });
-        }
-        if fixed_ip.is_unspecified()
-            || mobile_ip.is_unspecified()
-            || fixed_ip.is_multicast()
-            || mobile_ip.is_multicast()
-        {
-            return Err(RecordError::Field { field: "address" });
-        }
+        let connection = parse_ends(&mut body, is_ipv6)?;
+        let (fixed, mobile) = (connection.fixed(), connection.mobile());
         let fixed_half = HalfRecord::parse(&mut body, flags, mobile, fixed)?;
         let mobile_half = HalfRecord::parse(&mut body, flags >> HALF_FLAGS, fixed, mobile)?;
-        Ok(Self {
-            epoch,
-            connection: Connection::between(fixed, mobile),
-            fixed: fixed_half,
-            mobile: mobile_half,
-            holds: flags & HOLDS != 0,
-            cwnd_segments,
-        })
+        Ok(Self { epoch, connection, fixed: fixed_half, mobile: mobile_half, holds: flags & HOLDS != 0, cwnd_segments })
     }
+}
+
+/// Emits the ports and then the addresses of the fixed host and the mobile host.
+pub(super) fn put_ends(out: &mut BytesMut, connection: Connection) {
+    let (fixed, mobile) = (connection.fixed(), connection.mobile());
+    out.put_u16(fixed.port());
+    out.put_u16(mobile.port());
+    for address in [fixed.ip(), mobile.ip()] {
+        match address {
+            IpAddr::V4(address) => out.put_slice(&address.octets()),
+            IpAddr::V6(address) => out.put_slice(&address.octets()),
+        }
+    }
+}
+
+/// Parses what [`put_ends`] emits. The caller has checked its presence.
+pub(super) fn parse_ends(body: &mut &[u8], is_ipv6: bool) -> Result<Connection, RecordError> {
+    let (fixed_port, mobile_port) = (body.get_u16(), body.get_u16());
+    let mut address = || {
+        if is_ipv6 { IpAddr::from(body.get_u128().to_be_bytes()) } else { IpAddr::from(body.get_u32().to_be_bytes()) }
+    };
+    let (fixed_ip, mobile_ip) = (address(), address());
+    if fixed_port == 0 || mobile_port == 0 {
+        return Err(RecordError::Field { field: "port" });
+    }
+    if fixed_ip.is_unspecified() || mobile_ip.is_unspecified() || fixed_ip.is_multicast() || mobile_ip.is_multicast() {
+        return Err(RecordError::Field { field: "address" });
+    }
+    Ok(Connection::between(SocketAddr::new(fixed_ip, fixed_port), SocketAddr::new(mobile_ip, mobile_port)))
 }
 
 impl HalfRecord {

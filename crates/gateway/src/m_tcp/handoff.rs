@@ -23,7 +23,7 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::MTcp;
 use super::flow::{Flow, RESTART_SEGMENTS};
-use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, Standing};
+use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, STRAGGLERS, Standing};
 use crate::split::Side;
 
 /// The other supervisor hosts, and connections handed on.
@@ -44,7 +44,7 @@ const MOST_WAITING: usize = 10_000;
 /// hosts, until all routes have changed. Later ones show that it has returned.
 const fn stragglers(direction: Direction) -> Duration {
     match direction {
-        Direction::Incoming => Duration::from_millis(100),
+        Direction::Incoming => STRAGGLERS,
         Direction::Outgoing => Duration::from_secs(1),
     }
 }

@@ -43,7 +43,7 @@ use holdover_filter::{
 };
 use holdover_wire::{Compression, Flags, Packet, Segment};
 
-use crate::handoff::HandoffConfig;
+use crate::handoff::{HandoffConfig, salt_of};
 use crate::split::{Side, Split, SplitConfig};
 use bandwidth::Bandwidth;
 use flow::Flow;
@@ -126,7 +126,7 @@ impl MTcp {
 
     /// A supervisor host without state. Initial sequence numbers are derived from `secret`.
     pub fn new(config: MTcpConfig, secret: [u8; 16]) -> Self {
-        let salt = u16::from_be_bytes([secret[0], secret[15]]);
+        let salt = salt_of(secret);
         Self {
             split: Split::new(config.split.clone(), secret),
             bandwidth: config.bandwidth.map(|rate| Bandwidth::new(rate, config.compression)),

@@ -1,5 +1,6 @@
 //! The mechanisms of routers: packet scripts, and worlds.
 
+mod base_stations;
 mod blocking_buffer;
 mod buffer_freeze;
 mod copy_and_forward;

@@ -1,5 +1,5 @@
-//! A fixed host and a mobile host with real TCP, and several supervisor hosts between which the mobile host moves. Every packet and every
-//! control message may be lost, duplicated or delayed.
+//! A fixed host and a mobile host with real TCP, and several supervisor hosts or base stations between which the mobile host moves.
+//! Every packet and every control message may be lost, duplicated or delayed.
 
 use core::cmp::Reverse;
 use core::net::{IpAddr, SocketAddr};
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
 use holdover_gateway::Mechanisms;
+use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
@@ -24,9 +25,30 @@ const RADIO_BPS: u64 = 4_000_000;
 /// A packet that would wait longer for the radio is dropped.
 const RADIO_QUEUE: Duration = Duration::from_millis(200);
 
+/// The mechanism of each supervisor host, or base station.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Station {
+    MTcp,
+    BufferFreeze { buffers: bool, freezes: bool },
+}
+
+impl Station {
+    fn mechanisms(self, peers: Vec<IpAddr>) -> Mechanisms {
+        match self {
+            Self::MTcp => mechanisms(&Profile::Linux6Reno.config(), peers),
+            Self::BufferFreeze { buffers, freezes } => {
+                let handoff = Some(HandoffConfig::among(peers));
+                let config = BufferFreezeConfig { buffers, freezes, handoff, ..BufferFreezeConfig::default() };
+                Mechanisms { buffer_freeze: Some(config), ..Mechanisms::default() }
+            }
+        }
+    }
+}
+
 /// The parameters of the world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    pub(crate) station: Station,
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
     /// Loss of packets between hosts, and of control messages.
@@ -59,6 +81,7 @@ pub(crate) struct Move {
 impl Setup {
     pub(crate) fn quiet(profile: Profile, moves: Vec<Move>) -> Self {
         Self {
+            station: Station::MTcp,
             profile,
             seed: 1,
             loss: 0.0,
@@ -162,7 +185,7 @@ impl Roaming {
             let is_known =
                 |other: &usize| *other != index && setup.outsider != Some(*other) && setup.outsider != Some(index);
             let peers = (0..SUPERVISORS).filter(is_known).map(|other| addresses[other]).collect();
-            mechanisms(&Profile::Linux6Reno.config(), peers).chain([index as u8 + 1; 16])
+            setup.station.mechanisms(peers).chain([index as u8 + 1; 16])
         });
         let host = |last: u16| {
             Endpoint::new(EndpointConfig { addresses: vec![address(setup.is_ipv6, last)], secret: [last as u8; 16] })

@@ -99,7 +99,7 @@ impl Script {
     }
 }
 
-fn print(packet: &Packet) -> String {
+pub(crate) fn print(packet: &Packet) -> String {
     let to = if packet.dst == PHONE { "phone" } else { "fixed" };
     let to = if packet.reserved_flag { format!("{to} flagged") } else { to.to_owned() };
     match packet.tcp() {

@@ -42,9 +42,10 @@ pub(crate) fn all(
         let Some(table) = &router.mechanisms else { continue };
         let node = NodeId((file.hosts.len() + index) as u32);
         let built = of_router(table, node, nodes, default_stack, links, mobiles);
-        let built = built.and_then(|built| check_peers(file, index).under("peers").under("m_tcp").map(|()| built));
+        let built = built.and_then(|built| check_peers(file, index).map(|()| built));
         all.push(built.under("mechanisms").under_index(index).under("router")?);
     }
+    check_common_hosts(&all, file.hosts.len())?;
     Ok(all)
 }
 
@@ -59,7 +60,12 @@ fn of_router(
     let mechanisms = Mechanisms {
         daemon: table.gateway.as_ref().map(daemon).transpose().under("gateway")?,
         supervisor: table.supervisor.as_ref().map(supervisor).transpose().under("supervisor")?,
-        buffer_freeze: table.buffer_freeze.as_ref().map(buffer_freeze).transpose().under("buffer_freeze")?,
+        buffer_freeze: table
+            .buffer_freeze
+            .as_ref()
+            .map(|table| buffer_freeze(table, nodes))
+            .transpose()
+            .under("buffer_freeze")?,
         blocking_buffer: table.blocking_buffer.as_ref().map(blocking_buffer).transpose().under("blocking_buffer")?,
         copy_and_forward: table
             .copy_and_forward
@@ -99,20 +105,73 @@ fn of_router(
     Ok(GatewayMechanisms { node, mechanisms, mobiles, hears_links: table.hears_links.unwrap_or(true) })
 }
 
-/// Checks that supervisor hosts between which connections move name each other.
+/// Checks that routers between which connections move name each other, and that one can continue what the other began.
 fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
-    let peers = |router: &file::Router| router.mechanisms.as_ref()?.m_tcp.as_ref()?.peers.clone();
+    let m_tcp = |router: &file::Router| router.mechanisms.as_ref()?.m_tcp.as_ref()?.peers.clone();
+    let buffer_freeze = |router: &file::Router| router.mechanisms.as_ref()?.buffer_freeze.as_ref()?.peers.clone();
+    check_peers_of(file, index, "m_tcp", m_tcp)?;
+    check_peers_of(file, index, "buffer_freeze", buffer_freeze)?;
+    check_variants(file, index).under("peers").under("buffer_freeze")
+}
+
+/// Checks the `peers` of one mechanism.
+fn check_peers_of(
+    file: &ScenarioFile,
+    index: usize,
+    mechanism: &'static str,
+    peers: impl Fn(&file::Router) -> Option<Vec<String>>,
+) -> Result<(), Problem> {
     let own = &file.routers[index];
     for (place, name) in peers(own).unwrap_or_default().iter().enumerate() {
         let is_mutual = |router: &file::Router| peers(router).is_some_and(|peers| peers.contains(&own.name));
         let message = if *name == own.name {
             format!("\"{name}\" is this router itself")
         } else if !file.routers.iter().any(|router| router.name == *name && is_mutual(router)) {
-            format!("\"{name}\" would not answer: its m_tcp has to have \"{}\" among its \"peers\"", own.name)
+            format!("\"{name}\" would not answer: its {mechanism} has to have \"{}\" among its \"peers\"", own.name)
         } else {
             continue;
         };
-        return Err(Problem::conflict(message).under_index(place));
+        return Err(Problem::conflict(message).under_index(place).under("peers").under(mechanism));
+    }
+    Ok(())
+}
+
+/// Checks that the `buffer_freeze` of each peer keeps copies and freezes senders if this router's does: otherwise it would discard the
+/// copies, or never freeze a sender again.
+fn check_variants(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
+    let table = |router: &file::Router| router.mechanisms.as_ref()?.buffer_freeze.clone();
+    let variant = |table: &file::BufferFreeze| {
+        let default = BufferFreezeConfig::default();
+        let buffers = or_none(table.buffer.as_ref(), default.buffer_bytes) > 0;
+        (buffers, table.freeze.unwrap_or(default.freezes))
+    };
+    let Some(own) = table(&file.routers[index]) else { return Ok(()) };
+    for (place, name) in own.peers.iter().flatten().enumerate() {
+        let peer = file.routers.iter().find(|router| router.name == *name).and_then(table);
+        if peer.is_some_and(|peer| variant(&peer) != variant(&own)) {
+            let message =
+                format!("\"{name}\" has another \"buffer\" or \"freeze\": it cannot continue what this router began");
+            return Err(Problem::conflict(message).under_index(place));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that routers between which connections move act for at least one mobile host in common.
+fn check_common_hosts(all: &[GatewayMechanisms], hosts: usize) -> Result<(), Problem> {
+    for own in all {
+        let m_tcp = own.mechanisms.m_tcp.as_ref().and_then(|config| config.handoff.as_ref());
+        let buffer_freeze = own.mechanisms.buffer_freeze.as_ref().and_then(|config| config.handoff.as_ref());
+        for (mechanism, handoff) in [("m_tcp", m_tcp), ("buffer_freeze", buffer_freeze)] {
+            for (place, address) in handoff.into_iter().flat_map(|handoff| &handoff.peers).enumerate() {
+                let peer = all.iter().find(|other| other.node.address(false) == *address);
+                if peer.is_some_and(|peer| !peer.mobiles.iter().any(|mobile| own.mobiles.contains(mobile))) {
+                    let message = "no connection can move there: the two routers have no mobile host in common";
+                    let problem = Problem::conflict(message).under_index(place).under("peers").under(mechanism);
+                    return Err(problem.under("mechanisms").under_index(own.node.0 as usize - hosts).under("router"));
+                }
+            }
+        }
     }
     Ok(())
 }
@@ -172,7 +231,7 @@ fn supervisor(table: &file::Supervisor) -> Result<SupervisorConfig, Problem> {
     })
 }
 
-fn buffer_freeze(table: &file::BufferFreeze) -> Result<BufferFreezeConfig, Problem> {
+fn buffer_freeze(table: &file::BufferFreeze, nodes: &Nodes) -> Result<BufferFreezeConfig, Problem> {
     let default = BufferFreezeConfig::default();
     let buffer_bytes = or_none(table.buffer.as_ref(), default.buffer_bytes);
     Ok(BufferFreezeConfig {
@@ -180,6 +239,7 @@ fn buffer_freeze(table: &file::BufferFreeze) -> Result<BufferFreezeConfig, Probl
         freezes: table.freeze.unwrap_or(default.freezes),
         least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         buffer_bytes,
+        handoff: handoff(table.peers.as_ref(), nodes)?,
     })
 }
 
@@ -206,10 +266,6 @@ fn halves(
 
 fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MTcpConfig, Problem> {
     let file::MTcp { fixed_stack, mobile_stack, lock_step, most, .. } = table;
-    let address = |(index, name): (usize, &String)| {
-        nodes.router(name).map(|peer| peer.address(false)).under_index(index).under("peers")
-    };
-    let peers = table.peers.as_ref().map(|names| names.iter().enumerate().map(address).collect()).transpose()?;
     let split = halves(default_stack, fixed_stack.as_ref(), mobile_stack.as_ref(), *lock_step, *most)?;
     let default = MTcpConfig::with(split);
     Ok(MTcpConfig {
@@ -223,9 +279,18 @@ fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MT
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,
         bandwidth: table.bandwidth.map(|rate| rate.0),
         compression: table.compression.as_ref().map(compression::of_tcp).transpose().under("compression")?,
-        handoff: peers.map(HandoffConfig::among),
+        handoff: handoff(table.peers.as_ref(), nodes)?,
         split: default.split,
     })
+}
+
+/// The handoff among a router and its `peers`, if it has any.
+fn handoff(peers: Option<&Vec<String>>, nodes: &Nodes) -> Result<Option<HandoffConfig>, Problem> {
+    let address = |(index, name): (usize, &String)| {
+        nodes.router(name).map(|peer| peer.address(false)).under_index(index).under("peers")
+    };
+    let peers = peers.map(|names| names.iter().enumerate().map(address).collect()).transpose()?;
+    Ok(peers.map(HandoffConfig::among))
 }
 
 fn snoop(table: &file::Snoop) -> Result<SnoopConfig, Problem> {

@@ -121,6 +121,9 @@ pub(crate) struct BufferFreeze {
     pub(crate) freeze: Option<bool>,
     /// The least time without an ACK that counts as a disconnection. The default is 250 ms.
     pub(crate) least_timeout: Option<Time>,
+    /// Other routers with this mechanism to which state and copies move with their mobile hosts. Each of two names the
+    /// other. The default is none: the old router forwards its copies, and the new one begins without state.
+    pub(crate) peers: Option<Vec<String>>,
 }
 
 /// I-TCP: each half of a connection has its own TCP.

@@ -459,18 +459,52 @@ fn mechanisms_of_routers_can_be_as_described() {
         let error = with(table);
         assert_eq!((error.kind, &error.field), (kind, &field), "{table}: {error}");
     }
-    for (peers, field, message) in [
-        ("[\"middle\"]", "peers.0", "this router itself"),
-        ("[\"server\"]", "peers.0", "is a host"),
-        ("[\"nowhere\"]", "peers.0", "nowhere"),
-    ] {
-        let error = with(&format!("{{ mobiles = [\"client\"], m_tcp = {{ peers = {peers} }} }}"));
-        assert_eq!(error.field, format!("{router}.m_tcp.{field}"), "{error}");
-        assert!(error.to_string().contains(message), "{error}");
+    for mechanism in ["m_tcp", "buffer_freeze"] {
+        for (peers, field, message) in [
+            ("[\"middle\"]", "peers.0", "this router itself"),
+            ("[\"server\"]", "peers.0", "is a host"),
+            ("[\"nowhere\"]", "peers.0", "nowhere"),
+        ] {
+            let error = with(&format!("{{ mobiles = [\"client\"], {mechanism} = {{ peers = {peers} }} }}"));
+            assert_eq!(error.field, format!("{router}.{mechanism}.{field}"), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
+        }
     }
-    let one_sided = "name = \"middle\"\nmechanisms = { mobiles = [\"client\"], m_tcp = { peers = [\"aside\"] } }\n[[router]]\nname = \"aside\"\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]";
-    let error = spoilt("name = \"middle\"", one_sided);
-    assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, format!("{router}.m_tcp.peers.0").as_str()));
+    let error = with("{ mobiles = [\"client\"], buffer_freeze = { peers = [] } }");
+    assert_eq!((error.kind, &error.field), (ErrorKind::Conflict, &format!("{router}.buffer_freeze")), "{error}");
+    // Two routers, of which the second is `aside`.
+    let pair = |middle: &str, aside: &str| {
+        let routers = format!(
+            "name = \"middle\"\nmechanisms = {{ {middle} }}\n[[router]]\nname = \"aside\"\n{aside}\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]"
+        );
+        spoilt("name = \"middle\"", &routers)
+    };
+    for mechanism in ["m_tcp", "buffer_freeze"] {
+        let middle = format!("mobiles = [\"client\"], {mechanism} = {{ peers = [\"aside\"] }}");
+        let on_aside = |keys: &str, mobile: &str| {
+            format!("mechanisms = {{ mobiles = [\"{mobile}\"], {mechanism} = {{ {keys} }} }}")
+        };
+        for (aside, message) in [
+            (String::new(), "would not answer"),
+            (on_aside("", "client"), "would not answer"),
+            (on_aside("peers = [\"middle\"]", "server"), "no mobile host in common"),
+        ] {
+            let error = pair(&middle, &aside);
+            let field = format!("{router}.{mechanism}.peers.0");
+            assert_eq!((error.kind, &error.field), (ErrorKind::Conflict, &field), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
+        }
+    }
+    for variant in ["buffer = \"none\"", "freeze = false"] {
+        let error = pair(
+            "mobiles = [\"client\"], buffer_freeze = { peers = [\"aside\"] }",
+            &format!(
+                "mechanisms = {{ mobiles = [\"client\"], buffer_freeze = {{ {variant}, peers = [\"middle\"] }} }}"
+            ),
+        );
+        assert_eq!(error.field, format!("{router}.buffer_freeze.peers.0"), "{error}");
+        assert!(error.to_string().contains("cannot continue"), "{error}");
+    }
     let aside = "\n[[router]]\nname = \"aside\"\nmechanisms = { mobiles = [\"client\"], snoop = {} }\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]\n";
     let error = extended(aside);
     assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, "router.aside.mechanisms"), "{error}");

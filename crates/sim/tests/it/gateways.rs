@@ -183,3 +183,43 @@ fn a_connection_moves_between_supervisor_hosts_with_its_host() {
         }
     }
 }
+
+/// A base station with BUFFER-FREEZE, BUFFER or FREEZE in each cell: state and copies move with the mobile host, as messages over the wires
+/// between them.
+// Claim: State and copies of BUFFER-FREEZE, BUFFER and FREEZE move between base stations with their mobile host.
+#[test]
+fn buffered_packets_move_between_base_stations_with_their_host() {
+    for (buffers, freezes) in [(true, true), (true, false), (false, true)] {
+        for profile in [Profile::RenoBsd, Profile::Linux6Cubic] {
+            let mut config = moving(&[], &Mechanisms::default());
+            for mobile in &mut config.mobiles {
+                mobile.attachment = Attachment::HandoffTime(ms(500));
+            }
+            config.flows = vec![with_stack(flow("download", FIXED, MOBILE, bulk_bytes(1_000_000)), profile.config())];
+            let gateway = |(node, peer): (NodeId, NodeId)| {
+                let handoff = Some(HandoffConfig::among(vec![peer.address(false)]));
+                let buffer_freeze = BufferFreezeConfig { buffers, freezes, handoff, ..BufferFreezeConfig::default() };
+                GatewayMechanisms {
+                    node,
+                    mechanisms: Mechanisms { buffer_freeze: Some(buffer_freeze), ..Mechanisms::default() },
+                    mobiles: vec![NodeId(MOBILE)],
+                    hears_links: true,
+                }
+            };
+            config.gateways = [(BASES[0], BASES[1]), (BASES[1], BASES[0])].into_iter().map(gateway).collect();
+            let mut log = Log::default();
+            let mut world = World::new(config).expect("a valid world");
+            world.run(&mut log);
+            let report = world.report().remove(0);
+            let what = format!("{profile}, buffers {buffers}, freezes {freezes}");
+            assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{what}");
+            let count = |name: &str| {
+                log.when(|event| matches!(event, WorldEvent::Mechanism(_, action) if action.what == name)).len()
+            };
+            assert!(count("took over") >= 1 && count("handed on") >= count("took over"), "{what}");
+            assert_eq!(count("released") >= 1, buffers, "{what}");
+            let is_answered = log.drops.iter().all(|(_, why)| !matches!(why, Dropped::NoListener(_)));
+            assert!(is_answered, "{what}: each message is for a base station");
+        }
+    }
+}

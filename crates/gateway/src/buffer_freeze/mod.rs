@@ -20,23 +20,29 @@
 //! - **ACKs are withheld** only for a later freeze, so *buffer* alone withholds none.
 //! - **The timer** has a floor ([`BufferFreezeConfig::least_timeout`]) and does not back off: it expires once for each freeze.
 //! - **The new base station** gets no state from the old one, which forwards its copies to it ([`Presence::Moved`]): data and ACKs are
-//!   sufficient.
+//!   sufficient. With [`BufferFreezeConfig::handoff`] it requests the state and the copies, see `handoff.rs`.
+
+mod arriving;
+mod handoff;
 
 use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, Presence, SegmentFilter, Stored, Table, Verdict, tcp_mut,
+    Action, Agenda, Connection, ControlMessage, Direction, Injected, LastSent, Presence, SegmentFilter, Stored, Table,
+    Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::cache::Cache;
+use crate::handoff::HandoffConfig;
 use crate::supervisor::is_probe;
 use crate::timer::LocalTimer;
+use handoff::Peers;
 
 /// The parameters of the base station. See the [module](self).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BufferFreezeConfig {
     /// Whether it keeps copies.
     pub buffers: bool,
@@ -47,13 +53,21 @@ pub struct BufferFreezeConfig {
     pub least_timeout: Duration,
     /// The most bytes of copies for each connection, with headers. The rest is forwarded without a copy.
     pub buffer_bytes: usize,
+    /// How state and copies move between base stations; `None` if they do not.
+    pub handoff: Option<HandoffConfig>,
 }
 
 impl Default for BufferFreezeConfig {
     /// Both, after 250 ms at least, with 256 kB for each connection. An ACK may be 200 ms late by itself (RFC 1122 section 4.2.3.2 allows
-    /// 500 ms; 4.4BSD's fast timer takes 200 ms), and the fixed host's own timer is 1 s or more in stacks of the paper's time.
+    /// 500 ms; 4.4BSD's fast timer takes 200 ms), and the fixed host's own timer is 1 s or more in stacks of the paper's time. No handoff.
     fn default() -> Self {
-        Self { buffers: true, freezes: true, least_timeout: Duration::from_millis(250), buffer_bytes: 256_000 }
+        Self {
+            buffers: true,
+            freezes: true,
+            least_timeout: Duration::from_millis(250),
+            buffer_bytes: 256_000,
+            handoff: None,
+        }
     }
 }
 
@@ -62,6 +76,9 @@ impl BufferFreezeConfig {
     pub(crate) fn why_idle(&self) -> Option<&'static str> {
         if !self.buffers && !self.freezes {
             return Some("it neither buffers nor freezes");
+        }
+        if self.handoff.as_ref().is_some_and(|handoff| handoff.peers.is_empty()) {
+            return Some("it names no peers");
         }
         (self.buffers && self.buffer_bytes == 0).then_some("its buffer has 0 bytes")
     }
@@ -75,6 +92,8 @@ pub struct BufferFreeze {
     agenda: Agenda,
     /// Hosts that are known to be absent.
     away: BTreeSet<IpAddr>,
+    /// The handoff between base stations, if enabled.
+    peers: Option<Peers>,
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
 }
@@ -94,6 +113,12 @@ struct State {
     timer: LocalTimer,
     due: Option<Instant>,
     mode: Mode,
+    /// How many times the connection was handed on.
+    epoch: u32,
+    /// The connection began here, and was not handed on since.
+    is_begun: bool,
+    /// Copies came from another base station and were not sent yet.
+    is_owed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -107,9 +132,10 @@ impl BufferFreeze {
     /// The name in scenario files.
     pub const NAME: &'static str = "buffer_freeze";
 
-    /// A base station without state.
-    pub fn new(config: BufferFreezeConfig) -> Self {
+    /// A base station without state. `salt` makes its requests to peers distinct from theirs.
+    pub fn new(config: BufferFreezeConfig, salt: u16) -> Self {
         Self {
+            peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
             config,
             connections: Table::default(),
             agenda: Agenda::default(),
@@ -127,15 +153,16 @@ impl BufferFreeze {
         let (state, is_over) = (noted.value, noted.is_over);
         if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
             state.forget(agenda, connection);
+            state.is_begun = segment.flags.contains(Flags::SYN);
             return Verdict::Pass;
         }
-        let is_probe = state.mode == Mode::PersistReply && is_probe(state.acked, segment);
+        // Before the segment counts as sent.
+        let is_probe = state.is_probe(segment);
         if segment.seq_len() > 0 {
             state.keep(now, config, packet, segment);
         }
         if is_probe {
-            let answer = state.shut(connection);
-            ready.extend(answer.map(|packet| Injected { direction: Direction::Incoming, packet }));
+            state.answer_probe(connection, ready);
         }
         if state.mode == Mode::Normal && state.due.is_none() {
             let due = state.freezes_at(now, config);
@@ -152,6 +179,7 @@ impl BufferFreeze {
         let (state, is_over) = (noted.value, noted.is_over);
         if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
             state.forget(agenda, connection);
+            state.is_begun = segment.flags.contains(Flags::SYN);
             return Verdict::Pass;
         }
         let is_new = state.acked.is_none_or(|acked| segment.ack.gt(acked));
@@ -193,20 +221,17 @@ impl BufferFreeze {
 
     /// The mobile host is reachable again, here or elsewhere.
     fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
-        let Self { config, connections, agenda, away, ready, actions } = self;
+        let Self { config, connections, agenda, away, peers, ready, actions } = self;
         let was_away = away.remove(&mobile) || !is_here;
         for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.mobile().ip() == mobile) {
-            if !was_away && state.mode == Mode::Normal {
+            let is_owed = core::mem::take(&mut state.is_owed);
+            let has_to_wait = is_here && peers.as_ref().is_some_and(|peers| peers.is_incomplete(connection));
+            if has_to_wait || !was_away && !is_owed && state.mode == Mode::Normal {
                 continue;
             }
             let has_copies = state.send_copies(now, connection, ready, actions);
             if state.mode == Mode::PersistReply && !has_copies {
-                let again = state.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
-                ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
-                state.mode = Mode::Normal;
-                // The forwarded data is lost, and the fixed host has to retransmit it.
-                state.sent = state.acked;
-                actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
+                state.reopen(now, connection, ready, actions);
             }
             if is_here {
                 let due = state.freezes_at(now, config);
@@ -256,6 +281,32 @@ impl State {
         has_copies
     }
 
+    /// Repeats the mobile host's last ACK with its window, which ends the freeze.
+    fn reopen(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        ready: &mut VecDeque<Injected>,
+        actions: &mut VecDeque<Action>,
+    ) {
+        let again = self.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
+        ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
+        self.mode = Mode::Normal;
+        // The forwarded data is lost, and the fixed host has to retransmit it.
+        self.sent = self.acked;
+        actions.push_back(Action { at: now, connection, mechanism: BufferFreeze::NAME, what: "reopened the window" });
+    }
+
+    /// Whether a segment is a probe that is answered for the mobile host.
+    fn is_probe(&self, segment: &Segment) -> bool {
+        self.mode == Mode::PersistReply && is_probe(self.acked, segment)
+    }
+
+    fn answer_probe(&mut self, connection: Connection, ready: &mut VecDeque<Injected>) {
+        let answer = self.shut(connection);
+        ready.extend(answer.map(|packet| Injected { direction: Direction::Incoming, packet }));
+    }
+
     /// When the fixed host is frozen unless an ACK arrives before.
     fn freezes_at(&self, now: Instant, config: &BufferFreezeConfig) -> Option<Instant> {
         let timeout = self.timer.timeout(config.least_timeout).filter(|_| config.freezes && self.is_outstanding());
@@ -277,30 +328,49 @@ impl State {
     fn forget(&mut self, agenda: &mut Agenda, connection: Connection) {
         agenda.set(connection, &mut self.due, None);
         (self.held, self.mode, self.acked, self.sent) = (None, Mode::Normal, None, None);
+        (self.epoch, self.is_begun, self.is_owed) = (0, false, false);
         self.cache.clear();
     }
 }
 
 impl SegmentFilter for BufferFreeze {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        match Connection::of(direction, packet) {
-            Some(connection) if direction == Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
-            Some(connection) => self.handle_from_mobile(now, connection, packet),
-            None => Verdict::Pass,
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        if self.peers.is_some() && self.is_elsewhere(now, direction, connection, packet) {
+            return Verdict::Pass;
+        }
+        match direction {
+            Direction::Outgoing if self.waits_for_copies(now, connection, packet) => Verdict::Keep,
+            Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
+            Direction::Incoming => self.handle_from_mobile(now, connection, packet),
         }
     }
 
     fn handle_link(&mut self, _now: Instant, _event: holdover_filter::LinkEvent) {}
 
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        self.note_presence(now, mobile, presence);
         match presence {
             Presence::Present | Presence::Rebound => self.end_handoff(now, mobile, true),
+            // The new base station requests its connections.
+            Presence::Moved if self.peers.is_some() => {
+                self.away.insert(mobile);
+            }
             Presence::Moved => self.end_handoff(now, mobile, false),
             Presence::Away => {
                 self.away.insert(mobile);
             }
             Presence::Fading { .. } => {}
         }
+        if presence == Presence::Present {
+            self.ask_if_new(now, mobile);
+        }
+    }
+
+    fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
+        let is_taken = self.peers.as_mut().is_some_and(|peers| peers.handle_message(now, message));
+        self.handle_peers(now);
+        is_taken
     }
 
     /// No ACK has arrived for longer than a round trip over the wireless link.
@@ -317,10 +387,15 @@ impl SegmentFilter for BufferFreeze {
             ready.push_back(Injected { direction: Direction::Incoming, packet });
             actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "froze" });
         }
+        self.handle_peers_timeout(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
         self.ready.pop_front()
+    }
+
+    fn poll_control(&mut self) -> Option<ControlMessage> {
+        self.peers.as_mut()?.poll_message()
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -329,10 +404,13 @@ impl SegmentFilter for BufferFreeze {
 
     fn stored(&self) -> Stored {
         let held = |state: &State| state.held.as_ref().map_or(0, Packet::wire_len);
+        let arriving = self.peers.as_ref().map_or(0, Peers::stored_bytes);
         Stored::of_connections(self.connections.live().map(|(_, state)| state.cache.bytes() + held(state)))
+            + Stored { bytes: arriving as u64, connections: 0 }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.agenda.next()
+        let peers = self.peers.as_ref().and_then(Peers::poll_timeout);
+        [self.agenda.next(), peers].into_iter().flatten().min()
     }
 }
