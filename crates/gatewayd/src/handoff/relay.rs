@@ -15,6 +15,8 @@
 //! A gateway that hears a broadcast of another one's mobile host *inquires* whether it is still there. The other one
 //! answers only if it is not.
 //!
+//! Records of the mobile host's connections follow it beside its packets ([`super::records`]).
+//!
 //! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
 //! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing. Epochs are
 //! those of [`crate::cluster`].
@@ -27,12 +29,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
+use holdover_flow::FlowRecord;
 
 use super::Transfers;
+use super::records::{Part, Records};
 use crate::cluster::Epoch;
 
-/// The most packets of one mobile host in flight to another gateway.
-const WINDOW: usize = 16;
+/// The most packets, and the most datagrams of records, of one mobile host in flight to another gateway.
+pub(super) const WINDOW: usize = 16;
 
 /// The time until the first retransmission; it doubles with each.
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
@@ -57,8 +61,8 @@ pub(crate) struct Message {
 /// The content of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Body {
-    /// The sender owns the mobile host in this epoch.
-    Claim { epoch: Epoch },
+    /// The sender owns the mobile host in this epoch. It reads records up to this version; 0 for none.
+    Claim { epoch: Epoch, records: u8 },
     /// Packets wait for a mobile host that the receiver owns, as far as the sender knows, in this epoch.
     Offer { epoch: Epoch },
     /// The claim was refused: the sender knows this later epoch.
@@ -73,12 +77,16 @@ pub(crate) enum Body {
     End { place: u32 },
     /// All before this number have arrived; the end counts as one.
     Got { place: u32 },
+    /// Records of connections ([`Part`]): the number of this datagram, and how many there are. The content is opaque here.
+    Records { number: u8, of: u8, bytes: Vec<u8> },
+    /// The datagram of records of this number has arrived.
+    GotRecords { number: u8 },
 }
 
 impl Message {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (kind, place, rest): (u8, u32, &[u8]) = match &self.body {
-            Body::Claim { epoch } => (1, 0, &epoch.to_bytes()),
+            Body::Claim { epoch, records } => (1, (*records).into(), &epoch.to_bytes()),
             Body::Offer { epoch } => (5, 0, &epoch.to_bytes()),
             Body::Refused { epoch } => (6, 0, &epoch.to_bytes()),
             Body::Inquiry => (7, 0, &[]),
@@ -86,6 +94,8 @@ impl Message {
             Body::Packet { place, bytes } => (2, *place, bytes),
             Body::End { place } => (3, *place, &[]),
             Body::Got { place } => (4, *place, &[]),
+            Body::Records { number, of, bytes } => (9, u32::from(*number) | u32::from(*of) << 8, bytes),
+            Body::GotRecords { number } => (10, (*number).into(), &[]),
         };
         let address = crate::network::mapped(self.mobile).octets();
         [&[kind][..], &self.id.to_be_bytes(), &address, &place.to_be_bytes(), rest].concat()
@@ -101,7 +111,7 @@ impl Message {
         let mobile = address.to_ipv4_mapped().map_or(address.into(), IpAddr::from);
         let epoch = || Epoch::from_bytes(rest);
         let body = match kind {
-            1 => Body::Claim { epoch: epoch()? },
+            1 => Body::Claim { epoch: epoch()?, records: u8::try_from(place).unwrap_or(u8::MAX) },
             5 => Body::Offer { epoch: epoch()? },
             6 => Body::Refused { epoch: epoch()? },
             2 => Body::Packet { place, bytes: rest.to_vec() },
@@ -109,6 +119,8 @@ impl Message {
             4 if rest.is_empty() => Body::Got { place },
             7 if rest.is_empty() => Body::Inquiry,
             8 if rest.is_empty() => Body::NotThere,
+            9 if place <= 0xffff => Body::Records { number: place as u8, of: (place >> 8) as u8, bytes: rest.to_vec() },
+            10 if rest.is_empty() => Body::GotRecords { number: u8::try_from(place).ok()? },
             _ => return None,
         };
         Some(Self { id: u64::from_be_bytes(*id), mobile, body })
@@ -120,6 +132,12 @@ impl Message {
 pub(crate) enum Event {
     /// A peer claims this mobile host: pass its packets to [`Relay::hand_on`], and then call [`Relay::end`].
     Claimed { mobile: IpAddr },
+    /// The same peer reads records of connections: pass them to [`Relay::send_records`].
+    RecordsWanted { transfer: Transfer },
+    /// Records of connections of a mobile host that this gateway has claimed. `are_last` says that all of the peer have arrived.
+    Records { mobile: IpAddr, bytes: Vec<u8>, are_last: bool },
+    /// Records of connections that a peer has not confirmed, or for which there was no room.
+    RecordsLost { mobile: IpAddr, records: u32 },
     /// A packet for a mobile host that is here.
     Packet { mobile: IpAddr, bytes: Vec<u8> },
     /// All packets of a peer have arrived.
@@ -152,12 +170,15 @@ pub(crate) struct Relay {
     completed: VecDeque<Transfer>,
     /// The last claim of each peer about each mobile host.
     claims: BTreeMap<(IpAddr, SocketAddr), u64>,
+    /// Whether claims ask for records of connections.
+    wants_records: bool,
+    records: Records,
     events: VecDeque<Event>,
     messages: VecDeque<(SocketAddr, Message)>,
 }
 
 /// A mobile host, the other gateway, and the id of the claim.
-type Transfer = (IpAddr, SocketAddr, u64);
+pub(crate) type Transfer = (IpAddr, SocketAddr, u64);
 
 #[derive(Clone, Debug)]
 struct Coming {
@@ -179,23 +200,27 @@ struct Leaving {
     first: u32,
     /// Whether the end was sent.
     is_ended: bool,
+    /// Whether the peer reads records of connections.
+    takes_records: bool,
+    /// Datagrams of these so far.
+    records: u8,
     repeat: Repeat,
 }
 
 /// When to retransmit.
 #[derive(Clone, Copy, Debug)]
-struct Repeat {
-    at: Instant,
+pub(super) struct Repeat {
+    pub(super) at: Instant,
     tries: u32,
 }
 
 impl Repeat {
-    fn begin(now: Instant) -> Self {
+    pub(super) fn begin(now: Instant) -> Self {
         Self { at: now + REPEAT_AFTER, tries: 1 }
     }
 
     /// Whether another attempt is left.
-    fn again(&mut self, now: Instant) -> bool {
+    pub(super) fn again(&mut self, now: Instant) -> bool {
         self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
         self.tries += 1;
         self.tries <= TRIES
@@ -225,6 +250,8 @@ impl Relay {
             open: BTreeMap::new(),
             completed: VecDeque::new(),
             claims: BTreeMap::new(),
+            wants_records: false,
+            records: Records::default(),
             events: VecDeque::new(),
             messages: VecDeque::new(),
         }
@@ -235,20 +262,36 @@ impl Relay {
         self.peers = peers;
     }
 
+    /// Claims ask for records of connections from now on.
+    pub(crate) fn want_records(&mut self) {
+        self.wants_records = true;
+    }
+
     /// A mobile host has appeared here: requests its packets from these peers.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, from: &[SocketAddr]) {
-        // Packets that have not left yet stay here.
+        // Packets that have not left yet stay here, and so do records.
         self.end(now, mobile);
+        for bytes in self.records.take_back(mobile) {
+            self.events.push_back(Event::Records { mobile, bytes, are_last: true });
+        }
         if self.coming.len() + from.len() > MOST {
             return;
         }
         self.last_id += 1;
         let id = self.last_id;
+        if self.wants_records {
+            self.records.want(mobile, id);
+        }
+        let records = self.records_version();
         for &peer in from {
             let (early, repeat) = (BTreeMap::new(), Repeat::begin(now));
             self.coming.insert((mobile, peer, id), Coming { epoch, next: 0, early, is_answered: false, repeat });
-            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch } }));
+            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch, records } }));
         }
+    }
+
+    fn records_version(&self) -> u8 {
+        if self.wants_records { FlowRecord::VERSION } else { 0 }
     }
 
     /// Packets wait here for a mobile host that a peer owns. Not repeated.
@@ -305,6 +348,28 @@ impl Relay {
         true
     }
 
+    /// Sends records of connections of a mobile host by the claim that has asked for them.
+    pub(crate) fn send_records(&mut self, now: Instant, transfer: Transfer, parts: Vec<Part>) {
+        let sent = self.leaving.get(&transfer).map_or(0, |leaving| leaving.records);
+        let sent = self.records.send(now, transfer, sent, parts, &mut self.messages, &mut self.events);
+        if let Some(leaving) = self.leaving.get_mut(&transfer) {
+            leaving.records = sent;
+        }
+    }
+
+    /// Records have come late for a mobile host that another gateway has claimed since: they follow it, if that one takes records.
+    pub(crate) fn pass_records_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) {
+        let Some(&transfer) = self.open.get(&mobile) else { return };
+        if self.leaving.get(&transfer).is_some_and(|leaving| leaving.takes_records) {
+            self.send_records(now, transfer, vec![Part::again(bytes)]);
+        }
+    }
+
+    /// Whether records of connections are not confirmed yet.
+    pub(crate) fn are_records_under_way(&self) -> bool {
+        self.records.are_under_way()
+    }
+
     /// All packets of a claimed mobile host were passed on.
     pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
         let Some((_, to, id)) = self.open.remove(&mobile) else { return };
@@ -322,6 +387,7 @@ impl Relay {
         let transfers = self.leaving.extract_if(.., |(_, to, _), _| *to == peer);
         let lost: Vec<(Transfer, Leaving)> = transfers.collect();
         lost.into_iter().for_each(|(transfer, leaving)| self.abandon(transfer, &leaving));
+        self.records.handle_new_session(peer, &mut self.events);
         // It does not continue transfers that it had begun, and offers the packets again.
         self.coming.retain(|(_, other, _), coming| *other != peer || !coming.is_answered);
         // Its first answer may have been lost with the former session.
@@ -339,7 +405,7 @@ impl Relay {
         }
         let Message { id, mobile, body } = message;
         match body {
-            Body::Claim { .. } => self.handle_claim(now, peer, id, mobile),
+            Body::Claim { records, .. } => self.handle_claim(now, peer, id, mobile, records >= FlowRecord::VERSION),
             Body::Offer { epoch } => {
                 // Otherwise its packets are on the way.
                 if !self.coming_of(mobile).any(|((_, other, _), _)| *other == peer) {
@@ -356,10 +422,23 @@ impl Relay {
             Body::Got { place } => self.handle_got(now, peer, id, mobile, place),
             Body::Packet { place, bytes } => self.handle_part(now, peer, id, mobile, place, Some(bytes)),
             Body::End { place } => self.handle_part(now, peer, id, mobile, place, None),
+            Body::Records { number, of, bytes } => self.handle_records((mobile, peer, id), (number, of), bytes),
+            Body::GotRecords { number } => {
+                self.records.handle_got(now, (mobile, peer, id), number, &mut self.messages);
+            }
         }
     }
 
-    fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr) {
+    fn handle_records(&mut self, transfer: Transfer, (number, of): (u8, u8), bytes: Vec<u8>) {
+        let Some((are_new, are_last)) = self.records.handle_part(transfer, number, of) else { return };
+        let (mobile, peer, id) = transfer;
+        if are_new {
+            self.events.push_back(Event::Records { mobile, bytes, are_last });
+        }
+        self.messages.push_back((peer, Message { id, mobile, body: Body::GotRecords { number } }));
+    }
+
+    fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr, takes_records: bool) {
         let last = self.claims.get(&(mobile, peer)).copied().unwrap_or(0);
         if id <= last || self.leaving.contains_key(&(mobile, peer, id)) {
             // A duplicate: the answer is in flight, or was confirmed.
@@ -375,11 +454,17 @@ impl Relay {
         self.claims.insert((mobile, peer), id);
         // It has moved on from the gateway that had claimed it before.
         self.end(now, mobile);
+        self.records.note_left(mobile);
         let repeat = Repeat::begin(now);
-        let leaving = Leaving { unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
-        self.leaving.insert((mobile, peer, id), leaving);
-        self.open.insert(mobile, (mobile, peer, id));
+        let leaving =
+            Leaving { unconfirmed: VecDeque::new(), first: 0, is_ended: false, takes_records, records: 0, repeat };
+        let transfer = (mobile, peer, id);
+        self.leaving.insert(transfer, leaving);
+        self.open.insert(mobile, transfer);
         self.events.push_back(Event::Claimed { mobile });
+        if takes_records {
+            self.events.push_back(Event::RecordsWanted { transfer });
+        }
     }
 
     fn handle_got(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr, place: u32) {
@@ -440,12 +525,15 @@ impl Relay {
 
     /// Retransmits unanswered messages.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.records.handle_timeout(now, &mut self.messages, &mut self.events);
+        let records = self.records_version();
         let mut given_up = Vec::new();
         for (&(mobile, peer, id), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
             if !coming.repeat.again(now) {
                 given_up.push((mobile, peer, id));
             } else if !coming.is_answered {
-                self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch: coming.epoch } }));
+                let body = Body::Claim { epoch: coming.epoch, records };
+                self.messages.push_back((peer, Message { id, mobile, body }));
             }
         }
         for (mobile, peer, id) in given_up {
@@ -492,6 +580,7 @@ impl Relay {
     /// Ends all transfers to other gateways. Returns the packets of each mobile host that were not confirmed, in order.
     pub(crate) fn take_unconfirmed(&mut self) -> BTreeMap<IpAddr, Vec<Vec<u8>>> {
         self.open.clear();
+        self.records.clear();
         let mut packets = BTreeMap::<IpAddr, Vec<Vec<u8>>>::new();
         for ((mobile, ..), leaving) in std::mem::take(&mut self.leaving) {
             packets.entry(mobile).or_default().extend(leaving.unconfirmed);
@@ -518,7 +607,8 @@ impl Relay {
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let coming = self.coming.values().map(|coming| coming.repeat.at);
-        coming.chain(self.leaving.values().map(|leaving| leaving.repeat.at)).min()
+        let leaving = self.leaving.values().map(|leaving| leaving.repeat.at);
+        coming.chain(leaving).chain(self.records.poll_timeout()).min()
     }
 }
 
