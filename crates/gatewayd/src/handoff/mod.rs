@@ -2,9 +2,11 @@
 //! gateway that hears a new mobile host *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key
 //! shared by the gateways ([`sealed`]). Records of its connections are sent as well ([`records`]).
 
+pub(crate) mod message;
 pub(crate) mod records;
 pub(crate) mod relay;
 mod sealed;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,9 +21,10 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Admission, Epoch};
 use crate::config::HandoffTable;
 use crate::presence::SecretError;
+use message::{Body, Message};
 use records::Part;
 pub(crate) use relay::Event;
-use relay::{Body, Message, Relay, Transfer};
+use relay::{Relay, Transfer};
 use sealed::{OVERHEAD, Opened, SESSION, Seal};
 
 /// Handoff counters since the start of the process.

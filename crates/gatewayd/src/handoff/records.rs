@@ -19,7 +19,8 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::{Duration, Instant};
 use holdover_flow::FlowRecord;
 
-use super::relay::{Body, Event, MOST, Message, Repeat, Transfer, WINDOW};
+use super::message::{Body, Message};
+use super::transfer::{MOST, Repeat, Transfer, WINDOW};
 
 /// The most datagrams of records of one transfer: as many as their numbers have bits in [`Wanted`].
 const MOST_PARTS: u8 = 64;
@@ -95,6 +96,7 @@ pub(super) struct Records {
     bytes: usize,
     /// The claims about each mobile host by which records may arrive.
     wanted: BTreeMap<IpAddr, Wanted>,
+    lost: VecDeque<(IpAddr, u32)>,
 }
 
 /// Records for a gateway that has claimed a mobile host.
@@ -151,8 +153,7 @@ impl Records {
         taken
     }
 
-    /// Sends records. `sent` is the number of those of this transfer before; returns it with these. The number of records for which there
-    /// was no room goes to `events`.
+    /// Sends records. `sent` is the number of their datagrams of this transfer before; returns it with these.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -160,7 +161,6 @@ impl Records {
         sent: u8,
         parts: Vec<Part>,
         messages: &mut VecDeque<(SocketAddr, Message)>,
-        events: &mut VecDeque<Event>,
     ) -> u8 {
         let anew = || Outbox { parts: BTreeMap::new(), next: sent, all: sent, repeat: Repeat::begin(now) };
         let outbox = self.outboxes.entry(transfer).or_insert_with(anew);
@@ -178,7 +178,7 @@ impl Records {
         outbox.send_more(transfer, messages);
         self.drop_if_done(transfer);
         if lost > 0 {
-            events.push_back(Event::RecordsLost { mobile: transfer.0, records: lost });
+            self.lost.push_back((transfer.0, lost));
         }
         all
     }
@@ -215,18 +215,13 @@ impl Records {
     }
 
     /// A peer was restarted.
-    pub(super) fn handle_new_session(&mut self, peer: SocketAddr, events: &mut VecDeque<Event>) {
+    pub(super) fn handle_new_session(&mut self, peer: SocketAddr) {
         let lost: Vec<Transfer> = self.outboxes.keys().filter(|(_, to, _)| *to == peer).copied().collect();
-        lost.into_iter().for_each(|transfer| self.abandon(transfer, events));
+        lost.into_iter().for_each(|transfer| self.abandon(transfer));
     }
 
     /// Repeats unconfirmed records.
-    pub(super) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        messages: &mut VecDeque<(SocketAddr, Message)>,
-        events: &mut VecDeque<Event>,
-    ) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, messages: &mut VecDeque<(SocketAddr, Message)>) {
         let mut given_up = Vec::new();
         for (&transfer, outbox) in self.outboxes.iter_mut().filter(|(_, outbox)| outbox.repeat.at <= now) {
             if outbox.repeat.again(now) {
@@ -236,7 +231,7 @@ impl Records {
                 given_up.push(transfer);
             }
         }
-        given_up.into_iter().for_each(|transfer| self.abandon(transfer, events));
+        given_up.into_iter().for_each(|transfer| self.abandon(transfer));
     }
 
     /// The process ends.
@@ -250,6 +245,11 @@ impl Records {
         !self.outboxes.is_empty()
     }
 
+    /// A mobile host and a number of its records that were not confirmed, or for which there was no room.
+    pub(super) fn poll_lost(&mut self) -> Option<(IpAddr, u32)> {
+        self.lost.pop_front()
+    }
+
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.outboxes.values().map(|outbox| outbox.repeat.at).min()
     }
@@ -260,11 +260,11 @@ impl Records {
         }
     }
 
-    fn abandon(&mut self, transfer: Transfer, events: &mut VecDeque<Event>) {
+    fn abandon(&mut self, transfer: Transfer) {
         let Some(outbox) = self.outboxes.remove(&transfer) else { return };
         self.bytes -= outbox.parts.values().map(|part| part.bytes.len()).sum::<usize>();
         let records = outbox.parts.values().map(|part| part.records).sum();
-        events.push_back(Event::RecordsLost { mobile: transfer.0, records });
+        self.lost.push_back((transfer.0, records));
     }
 }
 

@@ -26,106 +26,20 @@
 //! all retransmissions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
 use holdover_flow::FlowRecord;
 
 use super::Transfers;
+use super::message::{Body, Message};
 use super::records::{Part, Records};
+pub(crate) use super::transfer::Transfer;
+use super::transfer::{MOST, Repeat, WINDOW};
 use crate::cluster::Epoch;
-
-/// The most packets, and the most datagrams of records, of one mobile host in flight to another gateway.
-pub(super) const WINDOW: usize = 16;
-
-/// The time until the first retransmission; it doubles with each.
-const REPEAT_AFTER: Duration = Duration::from_millis(100);
-
-/// The most transmissions: 6.3 s in all. Then the other gateway is given up.
-const TRIES: u32 = 7;
 
 /// The most bytes of one mobile host in flight to another gateway.
 const WINDOW_BYTES: usize = 128_000;
-
-/// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
-pub(super) const MOST: usize = 4096;
-
-/// A message.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Message {
-    pub(crate) id: u64,
-    pub(crate) mobile: IpAddr,
-    pub(crate) body: Body,
-}
-
-/// The content of a message.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Body {
-    /// The sender owns the mobile host in this epoch. It reads records up to this version; 0 for none.
-    Claim { epoch: Epoch, records: u8 },
-    /// Packets wait for a mobile host that the receiver owns, as far as the sender knows, in this epoch.
-    Offer { epoch: Epoch },
-    /// The claim was refused: the sender knows this later epoch.
-    Refused { epoch: Epoch },
-    /// The sender has heard a broadcast of a mobile host of the receiver.
-    Inquiry,
-    /// The mobile host of an inquiry is not at the sender.
-    NotThere,
-    /// A packet, with its number. Its offload header is opaque here.
-    Packet { place: u32, bytes: Vec<u8> },
-    /// All packets before this number were sent.
-    End { place: u32 },
-    /// All before this number have arrived; the end counts as one.
-    Got { place: u32 },
-    /// Records of connections ([`Part`]): the number of this datagram, and how many there are. The content is opaque here.
-    Records { number: u8, of: u8, bytes: Vec<u8> },
-    /// The datagram of records of this number has arrived.
-    GotRecords { number: u8 },
-}
-
-impl Message {
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let (kind, place, rest): (u8, u32, &[u8]) = match &self.body {
-            Body::Claim { epoch, records } => (1, (*records).into(), &epoch.to_bytes()),
-            Body::Offer { epoch } => (5, 0, &epoch.to_bytes()),
-            Body::Refused { epoch } => (6, 0, &epoch.to_bytes()),
-            Body::Inquiry => (7, 0, &[]),
-            Body::NotThere => (8, 0, &[]),
-            Body::Packet { place, bytes } => (2, *place, bytes),
-            Body::End { place } => (3, *place, &[]),
-            Body::Got { place } => (4, *place, &[]),
-            Body::Records { number, of, bytes } => (9, u32::from(*number) | u32::from(*of) << 8, bytes),
-            Body::GotRecords { number } => (10, (*number).into(), &[]),
-        };
-        let address = crate::network::mapped(self.mobile).octets();
-        [&[kind][..], &self.id.to_be_bytes(), &address, &place.to_be_bytes(), rest].concat()
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&kind, rest) = bytes.split_first()?;
-        let (id, rest) = rest.split_first_chunk::<8>()?;
-        let (address, rest) = rest.split_first_chunk::<16>()?;
-        let (place, rest) = rest.split_first_chunk::<4>()?;
-        let place = u32::from_be_bytes(*place);
-        let address = Ipv6Addr::from(*address);
-        let mobile = address.to_ipv4_mapped().map_or(address.into(), IpAddr::from);
-        let epoch = || Epoch::from_bytes(rest);
-        let body = match kind {
-            1 => Body::Claim { epoch: epoch()?, records: u8::try_from(place).unwrap_or(u8::MAX) },
-            5 => Body::Offer { epoch: epoch()? },
-            6 => Body::Refused { epoch: epoch()? },
-            2 => Body::Packet { place, bytes: rest.to_vec() },
-            3 if rest.is_empty() => Body::End { place },
-            4 if rest.is_empty() => Body::Got { place },
-            7 if rest.is_empty() => Body::Inquiry,
-            8 if rest.is_empty() => Body::NotThere,
-            9 if place <= 0xffff => Body::Records { number: place as u8, of: (place >> 8) as u8, bytes: rest.to_vec() },
-            10 if rest.is_empty() => Body::GotRecords { number: u8::try_from(place).ok()? },
-            _ => return None,
-        };
-        Some(Self { id: u64::from_be_bytes(*id), mobile, body })
-    }
-}
 
 /// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -177,9 +91,6 @@ pub(crate) struct Relay {
     messages: VecDeque<(SocketAddr, Message)>,
 }
 
-/// A mobile host, the other gateway, and the id of the claim.
-pub(crate) type Transfer = (IpAddr, SocketAddr, u64);
-
 #[derive(Clone, Debug)]
 struct Coming {
     epoch: Epoch,
@@ -205,26 +116,6 @@ struct Leaving {
     /// Datagrams of these so far.
     records: u8,
     repeat: Repeat,
-}
-
-/// When to retransmit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Repeat {
-    pub(super) at: Instant,
-    tries: u32,
-}
-
-impl Repeat {
-    pub(super) fn begin(now: Instant) -> Self {
-        Self { at: now + REPEAT_AFTER, tries: 1 }
-    }
-
-    /// Whether another attempt is left.
-    pub(super) fn again(&mut self, now: Instant) -> bool {
-        self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
-        self.tries += 1;
-        self.tries <= TRIES
-    }
 }
 
 impl Leaving {
@@ -351,10 +242,16 @@ impl Relay {
     /// Sends records of connections of a mobile host by the claim that has asked for them.
     pub(crate) fn send_records(&mut self, now: Instant, transfer: Transfer, parts: Vec<Part>) {
         let sent = self.leaving.get(&transfer).map_or(0, |leaving| leaving.records);
-        let sent = self.records.send(now, transfer, sent, parts, &mut self.messages, &mut self.events);
+        let sent = self.records.send(now, transfer, sent, parts, &mut self.messages);
+        self.note_lost_records();
         if let Some(leaving) = self.leaving.get_mut(&transfer) {
             leaving.records = sent;
         }
+    }
+
+    fn note_lost_records(&mut self) {
+        let lost = std::iter::from_fn(|| self.records.poll_lost());
+        self.events.extend(lost.map(|(mobile, records)| Event::RecordsLost { mobile, records }));
     }
 
     /// Records have come late for a mobile host that another gateway has claimed since: they follow it, if that one takes records.
@@ -387,7 +284,8 @@ impl Relay {
         let transfers = self.leaving.extract_if(.., |(_, to, _), _| *to == peer);
         let lost: Vec<(Transfer, Leaving)> = transfers.collect();
         lost.into_iter().for_each(|(transfer, leaving)| self.abandon(transfer, &leaving));
-        self.records.handle_new_session(peer, &mut self.events);
+        self.records.handle_new_session(peer);
+        self.note_lost_records();
         // It does not continue transfers that it had begun, and offers the packets again.
         self.coming.retain(|(_, other, _), coming| *other != peer || !coming.is_answered);
         // Its first answer may have been lost with the former session.
@@ -525,7 +423,8 @@ impl Relay {
 
     /// Retransmits unanswered messages.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.records.handle_timeout(now, &mut self.messages, &mut self.events);
+        self.records.handle_timeout(now, &mut self.messages);
+        self.note_lost_records();
         let records = self.records_version();
         let mut given_up = Vec::new();
         for (&(mobile, peer, id), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::Instant;
 use proptest::prelude::*;
 
-use super::relay::{Body, Event, MOST, Message, Relay};
+use super::message::{Body, Message};
+use super::relay::{Event, Relay};
+use super::transfer::MOST;
 use crate::cluster::Epoch;
 
 mod records;

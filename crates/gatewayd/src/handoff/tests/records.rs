@@ -8,8 +8,9 @@ use holdover_filter::{Connection, Direction};
 use holdover_flow::{Flow, FlowRecord};
 use proptest::prelude::*;
 
+use super::super::message::{Body, Message};
 use super::super::records::{MOST_RECORDS, Part, unpack};
-use super::super::relay::{Body, Event, Message, Relay};
+use super::super::relay::{Event, Relay};
 use super::super::sealed::OVERHEAD;
 use super::{address, epoch, mobile};
 use crate::cluster::Epoch;

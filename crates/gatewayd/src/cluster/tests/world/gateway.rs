@@ -14,7 +14,8 @@ use super::ledger::Ledger;
 use crate::cluster::Epoch;
 use crate::cluster::store::Kind;
 use crate::engine::{Attachments, Clearance, ELSEWHERE, Hearing, TEND_EVERY};
-use crate::handoff::relay::{self, Body, Message, Relay};
+use crate::handoff::message::{Body, Message};
+use crate::handoff::relay::{self, Relay};
 
 /// How long a mobile host is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(20);
