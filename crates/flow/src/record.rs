@@ -117,6 +117,9 @@ const PAIR_BYTES: usize = 8;
 /// What IPv4 addresses begin with.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
+/// The longest run in a record, in bytes: more than any window that is held back.
+const LONGEST_RUN: u32 = 1 << 24;
+
 /// Sequence numbers of one connection are nearer to each other than this: windows have at most a gigabyte.
 const SAME_SPACE: u32 = 1 << 30;
 
@@ -304,7 +307,7 @@ impl FlowRecord {
 impl HalfRecord {
     fn of(now: Instant, half: &Half) -> Self {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let run = half.runs[..usize::from(half.runs_len).min(MOST_RUNS)].last().copied();
+        let run = half.runs[..usize::from(half.runs_len).min(MOST_RUNS)].last().map(newest_part);
         let size = run.map_or(0, |run| run.size.clamp(1, 0xffff) as u16);
         let (has_flush, span) = (half.flags & HALF_FLUSHED != 0, stamp_span(half));
         let Run { start, end, .. } = run.unwrap_or_default();
@@ -543,6 +546,13 @@ fn reaches(number: u32, other: u32) -> bool {
 
 fn end_of(half: &Half) -> Option<u32> {
     half.runs[..usize::from(half.runs_len).min(MOST_RUNS)].last().map(|run| run.end)
+}
+
+/// The newest whole segments of a run: a bulk transfer is one run, which may be longer than sequence numbers can be compared.
+fn newest_part(run: &Run) -> Run {
+    let size = run.size.max(1);
+    let excess = run.end.wrapping_sub(run.start).saturating_sub(LONGEST_RUN);
+    Run { start: run.start.wrapping_add(excess / size * size), ..*run }
 }
 
 /// The ACKs that were shown last, the newest first.

@@ -127,6 +127,8 @@ pub(crate) mod testing {
         pub(crate) shift: Option<u8>,
         pub(crate) has_stamps: bool,
         pub(crate) segments: u32,
+        /// Bytes of each.
+        pub(crate) segment: u32,
         /// SACK blocks of the last ACK.
         pub(crate) blocks: u32,
         /// The initial sequence number of the data.
@@ -136,14 +138,13 @@ pub(crate) mod testing {
     impl Default for Transfer {
         fn default() -> Self {
             let (is_upload, is_ipv6, shift) = (false, false, Some(7));
-            Self { is_upload, is_ipv6, shift, has_stamps: true, segments: 300, blocks: 0, isn: u32::MAX - 100_000 }
+            let (segments, segment, isn) = (300, 1000, u32::MAX - 100_000);
+            Self { is_upload, is_ipv6, shift, has_stamps: true, segments, segment, blocks: 0, isn }
         }
     }
 
     /// ACKs come so many segments after the data.
     const IN_FLIGHT: u32 = 40;
-
-    const SEGMENT: u32 = 1000;
 
     impl Transfer {
         pub(crate) fn connection(&self) -> Connection {
@@ -177,13 +178,13 @@ pub(crate) mod testing {
             for number in 0..self.segments + IN_FLIGHT {
                 let at = began + Duration::from_millis((number + 2).into());
                 if number < self.segments {
-                    let payload = Bytes::from(vec![1; SEGMENT as usize]);
-                    let seq = first + number * SEGMENT;
+                    let payload = Bytes::from(vec![1; self.segment as usize]);
+                    let seq = first + number * self.segment;
                     self.pass(&mut flow, at, data, Segment { seq, ack: Seq::new(8), payload, ..ends.clone() }, &up);
                 }
                 if number >= IN_FLIGHT {
                     let is_last = number + 1 == self.segments + IN_FLIGHT;
-                    let ack = first + (number + 1 - IN_FLIGHT) * SEGMENT;
+                    let ack = first + (number + 1 - IN_FLIGHT) * self.segment;
                     let mut segment = Segment { seq: Seq::new(8), ack, ..ends.clone() };
                     let block = |number| SeqRange::new(ack + 2000 * number + 1000, ack + 2000 * number + 2000);
                     if is_last {

@@ -27,6 +27,7 @@ fn transfer() -> impl Strategy<Value = Transfer> {
             shift,
             has_stamps,
             segments,
+            segment: 1000,
             blocks,
             isn,
         },
@@ -119,6 +120,16 @@ proptest! {
             }
         }
     }
+}
+
+/// All of it is one run of segments.
+#[test]
+fn a_record_of_a_long_transfer_is_valid() {
+    let now = Instant::from_secs(5000);
+    let transfer = Transfer { is_upload: true, segments: 18_500, segment: 60_000, ..Transfer::default() };
+    let (record, flow) = record(transfer, now);
+    assert!(flow.half(Direction::Outgoing).bytes_acked() > 1 << 30);
+    assert_eq!(FlowRecord::from_bytes(&record.to_bytes()), Some(record));
 }
 
 #[test]
