@@ -54,6 +54,16 @@ impl Entry {
         })
     }
 
+    /// The entry for a flow that another gateway has handed on, over the link of this number. ACKs that the flow holds are in its
+    /// details only; `is_detailed` says that these are added to the flow table at the same time.
+    pub fn handed_on(flow: &Flow, link_number: u16, is_detailed: bool) -> Self {
+        let mut entry = Self::new();
+        ffi::compact(&mut entry, flow);
+        entry.link_number = link_number;
+        entry.flags |= if is_detailed { ENTRY_DETAILED } else { 0 };
+        entry
+    }
+
     /// Whether the connection has details, which are newer than the entry.
     pub const fn is_detailed(&self) -> bool {
         self.flags & ENTRY_DETAILED != 0

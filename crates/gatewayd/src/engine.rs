@@ -9,6 +9,7 @@ mod attachments;
 mod behind;
 mod by_mac;
 mod cluster;
+mod connections;
 mod echo;
 mod error;
 mod handoff;
@@ -49,6 +50,7 @@ pub(crate) use attachments::{Clearance, ELSEWHERE, TEND_EVERY};
 use behind::Behind;
 pub(crate) use by_mac::ByMac;
 use cluster::Adoptions;
+use connections::Moves;
 use echo::Echo;
 pub use error::EngineError;
 
@@ -84,6 +86,8 @@ pub(crate) struct Engine {
     attachments: Attachments,
     /// The room for mobile hosts of gateways that have lost their leases.
     adoptions: Adoptions,
+    /// The mobile hosts whose connections move from or to other gateways.
+    moves: Moves,
     opened_at: Instant,
     /// Since when packets wait for a sign of mobile hosts that are present and were not heard recently.
     unconfirmed: BTreeMap<IpAddr, Instant>,
@@ -324,6 +328,7 @@ impl Engine {
             waker.handle_notices(now, &mut self.path);
         }
         self.tell_changes(now);
+        self.move_connections(now);
         self.set_courses(now)?;
         self.release(now);
         // The released packet may have been the last.
@@ -349,6 +354,7 @@ impl Engine {
         let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
         let handoff = self.handoff.as_ref().and_then(Handoff::poll_timeout);
         let cluster = self.cluster_timeout();
+        let moves = self.moves.poll_timeout(|mobile| self.is_away(mobile));
         deadlines
             .chain(self.diverter.poll_timeout())
             .chain(waker)
@@ -356,6 +362,7 @@ impl Engine {
             .chain(carrier)
             .chain(handoff)
             .chain(cluster)
+            .chain(moves)
             .min()
             .unwrap_or(self.renew_at)
     }

@@ -10,7 +10,7 @@
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
 //! | `split` | mode `split`: connections end here, in sockets with the addresses of others |
-//! | `handoff` | buffered packets go to the gateway that a mobile host has moved to |
+//! | `handoff` | buffered packets and records of connections go to the gateway that a mobile host has moved to |
 //! | `cluster` | gateways agree in etcd which of them owns a mobile host |
 //! | `engine` | connects these with the state machines: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |

@@ -143,6 +143,13 @@ fn register_handoff(registry: &mut Registry, handoff: &HandoffCounters) {
         [("left", handoff.packets_left), ("came", handoff.packets_came), ("unconfirmed", handoff.packets_lost)];
     let help = "Packets sent to other gateways, received from them, and never confirmed";
     registry.register("handoff_packets", help, counts(&packets));
+    let connections = [
+        ("left", handoff.connections_left),
+        ("came", handoff.connections_came),
+        ("unconfirmed", handoff.connections_lost),
+    ];
+    let help = "Connections whose records were sent to other gateways, taken in from them, and never confirmed";
+    registry.register("handoff_connections", help, counts(&connections));
     let handoffs = [("left", handoff.left), ("came", handoff.came), ("lost", handoff.lost)];
     let help = "Mobile hosts handed to other gateways and asked of them, by outcome";
     registry.register("handoffs", help, counts(&handoffs));
@@ -275,6 +282,19 @@ mod tests {
         for source in Source::ALL.map(|source| source.to_string()) {
             let count = if source == "station" { 2 } else { 0 };
             let line = format!("holdover_gateway_mobiles_away_by{{source=\"{source}\"}} {count}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn connections_handed_on_are_counted() {
+        let mut status = status();
+        let counters =
+            HandoffCounters { connections_left: 5, connections_came: 4, connections_lost: 3, ..Default::default() };
+        status.handoff = Some(counters);
+        let text = encode_status(&status);
+        for (fate, count) in [("left", 5), ("came", 4), ("unconfirmed", 3)] {
+            let line = format!("holdover_gateway_handoff_connections_total{{fate=\"{fate}\"}} {count}");
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }

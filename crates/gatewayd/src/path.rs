@@ -2,6 +2,7 @@
 
 mod attach;
 mod flows;
+mod handed_on;
 mod records;
 
 use std::collections::BTreeSet;
@@ -29,6 +30,9 @@ use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
+pub(crate) use handed_on::TakenIn;
+#[cfg(test)]
+pub(crate) use handed_on::testing;
 pub(crate) use records::Sign;
 use records::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 

@@ -11,19 +11,19 @@
 //! [`Waker::handle_heard`], [`Waker::handle_timeout`]; then [`Waker::poll_transmit`] until `None`, then
 //! [`Waker::poll_timeout`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Action, Connection, Injected};
-use holdover_flow::{FlowTable as _, Report};
-use holdover_gateway::daemon::{self, Controller};
+use holdover_filter::{Action, Connection, Direction, Injected};
+use holdover_flow::{Flow, FlowRecord, FlowTable as _, Order, Report};
+use holdover_gateway::daemon::{self, Controller, Treatment};
 use holdover_gateway::divert::Standing;
 use holdover_gateway::freeze;
 use holdover_wire::{Seq, ip_addresses};
 
-use crate::config::{Config, FlowModes, OWN_LINK};
-use crate::path::KernelPath;
+use crate::config::{Config, FlowModes, Mode, OWN_LINK};
+use crate::path::{KernelPath, TakenIn};
 
 /// Counters of actions on TCP connections of mobile hosts that returned.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
@@ -75,6 +75,8 @@ pub(crate) struct Waker {
     scheduled: BTreeMap<Place, Instant>,
     /// Controls that may have packets ready.
     touched: BTreeSet<Place>,
+    /// ACKs of connections from other gateways that no controller shows.
+    shown: VecDeque<(IpAddr, Injected)>,
     tend_at: Instant,
     seen_full: u64,
     woken: Woken,
@@ -92,6 +94,7 @@ impl Waker {
             deadlines: BTreeSet::new(),
             scheduled: BTreeMap::new(),
             touched: BTreeSet::new(),
+            shown: VecDeque::new(),
             tend_at: now + TEND_EVERY,
             seen_full: 0,
             woken: Woken::default(),
@@ -166,6 +169,67 @@ impl Waker {
         }
     }
 
+    /// A mobile host has moved to another gateway: removes its connections, and returns records of those in use, at most `most`. Split
+    /// connections stay: their ends have other sequence numbers.
+    pub(crate) fn hand_on(
+        &mut self,
+        now: Instant,
+        mobile: IpAddr,
+        most: usize,
+        path: &mut KernelPath,
+    ) -> Vec<FlowRecord> {
+        let own = self.config.mode_of(mobile);
+        let is_split = |connection| self.modes.mode_of(connection).unwrap_or(own) == Mode::Split;
+        path.take_connections(now, mobile, most, is_split)
+    }
+
+    /// Takes in connections of a mobile host by the records of its former gateway. Returns how many are known by them from now on, and when
+    /// the last data or ACKs came on one of these.
+    pub(crate) fn take_in(
+        &mut self,
+        now: Instant,
+        mobile: IpAddr,
+        records: &[FlowRecord],
+        path: &mut KernelPath,
+    ) -> (u64, Option<Instant>) {
+        let (mut count, mut last) = (0, None);
+        for record in records.iter().filter(|record| record.connection().remote.ip() == mobile) {
+            let connection = record.connection();
+            let link = self.modes.link_of(connection);
+            let (TakenIn::Anew, flow) = path.take_in(now, record, link) else { continue };
+            count += 1;
+            last = BOTH.into_iter().fold(last, |last, direction| last.max(flow.half(direction).progress_at(direction)));
+            let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
+            if !matches!(treatment, Some(Treatment::Wake(_))) {
+                self.show_held(now, connection, &flow, path);
+            }
+        }
+        (count, last)
+    }
+
+    /// Shows senders the ACKs that a former gateway has held for them, each as its receiver has sent it: no controller does that here.
+    fn show_held(&mut self, now: Instant, connection: Connection, flow: &Flow, path: &mut KernelPath) {
+        let mobile = connection.remote.ip();
+        for direction in BOTH {
+            let half = flow.half(direction);
+            let Some(acked) = half.acked().filter(|_| half.is_held()) else { continue };
+            let Some(packet) = half.ack_up_to(acked, connection.of_sender_going(direction)) else { continue };
+            path.of_mobile((mobile, OWN_LINK), &self.modes).order(now, connection, direction, Order::Show(acked));
+            self.shown.push_back((mobile, Injected { direction, packet }));
+        }
+    }
+
+    /// A mobile host has come from another gateway, where it was last heard at `since`: its connections are woken, except those that go on
+    /// already.
+    pub(crate) fn handle_moved_in(&mut self, now: Instant, mobile: IpAddr, since: Instant, path: &mut KernelPath) {
+        for place in self.modes.links().map(|link| (mobile, link)) {
+            self.with(place, path, |control, flows| {
+                control.handle_silence(since, flows);
+                control.end_silence(now, flows);
+            });
+        }
+    }
+
     /// A mobile host is present: its mode applies to its connections from now on.
     pub(crate) fn meet(&mut self, mobile: IpAddr, path: &mut KernelPath) {
         let own = (mobile, OWN_LINK);
@@ -231,6 +295,10 @@ impl Waker {
     /// The next packet to send: an outgoing one goes to the mobile host, an incoming one to the fixed host, as if from
     /// the mobile host.
     pub(crate) fn poll_transmit(&mut self) -> Option<(IpAddr, Injected)> {
+        if let Some(shown) = self.shown.pop_front() {
+            self.woken.packets += 1;
+            return Some(shown);
+        }
         while let Some(&place) = self.touched.first() {
             let control = self.controls.get_mut(&place);
             if let Some(injected) = control.and_then(Controller::poll_transmit) {
@@ -286,6 +354,9 @@ impl Waker {
         }
     }
 }
+
+/// The directions of both halves of a connection.
+const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
 /// [`daemon::is_redundant`] for a buffered packet of a mobile host.
 pub(crate) fn is_redundant(path: &KernelPath, packet: &[u8]) -> bool {

@@ -54,6 +54,11 @@ pub(super) fn status(status: &Status) -> String {
              and {} packets were not confirmed",
             handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost, handoff.packets_lost
         );
+        let _ = writeln!(
+            text,
+            "connections   {} handed on to other gateways, {} taken in; {} were not confirmed",
+            handoff.connections_left, handoff.connections_came, handoff.connections_lost
+        );
     }
     if let Some(split) = &status.split {
         text.push_str(&self::split(split));

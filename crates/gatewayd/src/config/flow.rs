@@ -138,15 +138,23 @@ impl FlowModes {
         &self.rules
     }
 
+    /// The mode that a rule chooses for a connection.
+    pub(crate) fn mode_of(&self, connection: Connection) -> Option<Mode> {
+        self.first_rule(connection).map(|rule| rule.mode)
+    }
+
     /// The number of the link of a connection, whose remote end is the mobile host's; `None` if nothing is done for its
     /// ACKs. The programs decide by the same selectors, in the same C.
     pub(crate) fn link_of(&self, connection: Connection) -> Option<u8> {
         if self.rules.is_empty() {
             return Some(OWN_LINK);
         }
+        self.first_rule(connection).map_or(Some(OWN_LINK), |rule| rule.link)
+    }
+
+    fn first_rule(&self, connection: Connection) -> Option<&FlowMode> {
         let ends = Ends::new(connection);
-        let first = self.rules.iter().find(|rule| rule.selectors.iter().any(|selector| selector.selects(&ends)));
-        first.map_or(Some(OWN_LINK), |rule| rule.link)
+        self.rules.iter().find(|rule| rule.selectors.iter().any(|selector| selector.selects(&ends)))
     }
 
     /// The numbers of all links of a mobile host.

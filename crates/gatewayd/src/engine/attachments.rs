@@ -144,6 +144,11 @@ impl Attachments {
         is_new
     }
 
+    /// Whether a mobile host is here: it was heard, and has not moved to another gateway.
+    pub(crate) fn is_here(&self, mobile: IpAddr) -> bool {
+        self.met.contains(&mobile)
+    }
+
     /// A mobile host has moved to another gateway.
     pub(crate) fn note_moved<T>(&mut self, now: Instant, mobile: IpAddr, diverter: &mut Diverter<T>) {
         self.met.remove(&mobile);

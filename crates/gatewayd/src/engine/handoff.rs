@@ -46,6 +46,7 @@ impl Engine {
         let is_clustered = self.claim_in_cluster(now, mobile, Evidence::Heard(heard_at));
         let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
         self.attachments.note_here(mobile);
+        self.moves.note_here(mobile);
         if !is_clustered {
             tracing::info!(%mobile, "claimed from the other gateways");
             handoff.claim_from_all(now, mobile);
@@ -63,6 +64,14 @@ impl Engine {
                 Event::Claimed { mobile } => {
                     tracing::info!(%mobile, "moved to another gateway");
                     self.attachments.note_moved(now, mobile, &mut self.diverter);
+                }
+                Event::RecordsWanted { transfer } => {
+                    let seen = self.path.seen(transfer.0);
+                    self.moves.note_wanted(now, transfer, seen);
+                }
+                Event::Records { mobile, bytes, are_last } => self.take_in_records(now, mobile, bytes, are_last),
+                Event::RecordsLost { mobile, records } => {
+                    tracing::info!(%mobile, records, "connections stay unknown to another gateway");
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
@@ -103,12 +112,14 @@ impl Engine {
         let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);
         for mobile in self.attachments.see_off(now, &mut self.diverter, ownership, handoff) {
             self.forget_path(mobile);
+            self.forget_moved(mobile);
         }
     }
 
     /// Drops the state of a mobile host in the path.
     pub(super) fn forget_path(&mut self, mobile: IpAddr) {
         self.path.forget(mobile);
+        self.moves.forget(mobile);
         if let Some(echo) = &mut self.echo {
             echo.forget(mobile);
         }
@@ -123,7 +134,7 @@ impl Engine {
         let until = clock::now() + CONFIRMED_WITHIN;
         loop {
             let now = clock::now();
-            let Some(handoff) = self.handoff.as_ref().filter(|handoff| handoff.unconfirmed() > 0 && now < until) else {
+            let Some(handoff) = self.handoff.as_ref().filter(|handoff| !handoff.is_confirmed() && now < until) else {
                 break;
             };
             let at = handoff.poll_timeout().map_or(until, |at| at.min(until));

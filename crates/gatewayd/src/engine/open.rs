@@ -14,6 +14,7 @@ use holdover_host::{Namespace, Requests, Tun, TunConfig, TunError, clock};
 use super::attachments::Attachments;
 use super::behind::Behind;
 use super::cluster::Adoptions;
+use super::connections::Moves;
 use super::{Engine, EngineError, RENEW_EVERY, Unsendable, setup};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -69,10 +70,11 @@ impl Engine {
             splitter,
             echo: setup::echo(&interface, config).map_err(socket("an ICMP socket"))?,
             waker: config.follows_connections().then(|| Waker::new(now, config)),
-            handoff: Handoff::open(&config.handoff)?,
+            handoff: Handoff::open(&config.handoff, config.follows_connections())?,
             cluster: Cluster::open(now, config)?,
             attachments: Attachments::new(now),
             adoptions: Adoptions::new(now, config.buffer.most_mobiles),
+            moves: Moves::default(),
             opened_at: now,
             unconfirmed: BTreeMap::new(),
             behind: Behind::new(now),

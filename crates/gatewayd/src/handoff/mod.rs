@@ -1,9 +1,12 @@
 //! Handoff between gateways: buffered packets of a mobile host are sent to the gateway that it has moved to. The
 //! gateway that hears a new mobile host *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key
-//! shared by the gateways ([`sealed`]).
+//! shared by the gateways ([`sealed`]). Records of its connections are sent as well ([`records`]).
 
+pub(crate) mod message;
+pub(crate) mod records;
 pub(crate) mod relay;
 mod sealed;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,8 +21,10 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Admission, Epoch};
 use crate::config::HandoffTable;
 use crate::presence::SecretError;
+use message::{Body, Message};
+use records::Part;
 pub(crate) use relay::Event;
-use relay::{Body, Message, Relay};
+use relay::{Relay, Transfer};
 use sealed::{OVERHEAD, Opened, SESSION, Seal};
 
 /// Handoff counters since the start of the process.
@@ -38,6 +43,15 @@ pub struct HandoffCounters {
     /// Packets sent to gateways that have not confirmed them, and do not answer any more.
     #[serde(default)]
     pub packets_lost: u64,
+    /// Connections whose records were sent to other gateways.
+    #[serde(default)]
+    pub connections_left: u64,
+    /// Connections known by records of other gateways.
+    #[serde(default)]
+    pub connections_came: u64,
+    /// Connections whose records were never confirmed, or for which there was no room.
+    #[serde(default)]
+    pub connections_lost: u64,
     /// Datagrams that are not authentic.
     pub forged: u64,
     /// Duplicate datagrams.
@@ -84,8 +98,8 @@ pub(crate) const LONGEST_PACKET: usize = LONGEST - OVERHEAD - 64;
 const ROOM: usize = 4 << 20;
 
 impl Handoff {
-    /// `None` if it is not configured.
-    pub(crate) fn open(config: &HandoffTable) -> Result<Option<Self>, SecretError> {
+    /// `None` if it is not configured. With `wants_records` it asks other gateways for records of connections.
+    pub(crate) fn open(config: &HandoffTable, wants_records: bool) -> Result<Option<Self>, SecretError> {
         let (Some(address), Some(file)) = (config.listen, &config.key_file) else { return Ok(None) };
         let key = read_key(file)?;
         let listen = |source| SecretError::Listen { section: "[handoff]", address, source };
@@ -102,7 +116,10 @@ impl Handoff {
         let seal = Seal::new(&key, session).filter(|_| filled == SESSION);
         let seal = seal.ok_or_else(|| listen(io::ErrorKind::InvalidInput.into()))?;
         let peers = config.peers.clone();
-        let relay = Relay::new(peers.clone());
+        let mut relay = Relay::new(peers.clone());
+        if wants_records {
+            relay.want_records();
+        }
         let counters = HandoffCounters::default();
         let mut handoff = Self { socket, seal, relay, peers, sessions: BTreeMap::new(), counters };
         for peer in handoff.peers.clone() {
@@ -158,17 +175,35 @@ impl Handoff {
         self.relay.take_unconfirmed()
     }
 
-    /// Packets that were sent to other gateways and are not confirmed.
-    pub(crate) fn unconfirmed(&self) -> u64 {
-        self.relay.unconfirmed()
-    }
-
     /// Sends a packet, preceded by its offload header. Returns whether there was room.
     pub(crate) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
         let has_room = self.relay.hand_on(now, mobile, bytes);
         self.counters.packets_left += u64::from(has_room);
         self.flush();
         has_room
+    }
+
+    /// Sends records of the connections of a mobile host that another gateway has claimed, `count` of them.
+    pub(crate) fn send_records(&mut self, now: Instant, transfer: Transfer, parts: Vec<Part>, count: usize) {
+        self.counters.connections_left += count as u64;
+        self.relay.send_records(now, transfer, parts);
+        self.flush();
+    }
+
+    /// Records have come late for a mobile host that another gateway has claimed since.
+    pub(crate) fn pass_records_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) {
+        self.relay.pass_records_on(now, mobile, bytes);
+        self.flush();
+    }
+
+    /// Connections are known by their records.
+    pub(crate) fn note_taken_in(&mut self, connections: u64) {
+        self.counters.connections_came += connections;
+    }
+
+    /// Whether other gateways have confirmed everything that was sent to them.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.relay.unconfirmed() == 0 && !self.relay.are_records_under_way()
     }
 
     /// Reads pending datagrams. `admit` decides about claims.
@@ -209,7 +244,7 @@ impl Handoff {
                 match Message::from_bytes(&message) {
                     Some(message) => {
                         let admission = match message.body {
-                            Body::Claim { epoch } => admit(message.mobile, epoch, from),
+                            Body::Claim { epoch, .. } => admit(message.mobile, epoch, from),
                             _ => Admission::Admitted,
                         };
                         match admission {
@@ -252,7 +287,13 @@ impl Handoff {
                 self.counters.lost += 1;
                 self.counters.packets_lost += u64::from(*packets);
             }
-            Event::Offered { .. } | Event::Refused { .. } | Event::Inquired { .. } | Event::NotThere { .. } => {}
+            Event::RecordsLost { records, .. } => self.counters.connections_lost += u64::from(*records),
+            Event::RecordsWanted { .. }
+            | Event::Records { .. }
+            | Event::Offered { .. }
+            | Event::Refused { .. }
+            | Event::Inquired { .. }
+            | Event::NotThere { .. } => {}
         }
         Some(event)
     }

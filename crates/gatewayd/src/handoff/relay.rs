@@ -15,6 +15,8 @@
 //! A gateway that hears a broadcast of another one's mobile host *inquires* whether it is still there. The other one
 //! answers only if it is not.
 //!
+//! Records of the mobile host's connections follow it beside its packets ([`super::records`]).
+//!
 //! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
 //! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing. Epochs are
 //! those of [`crate::cluster`].
@@ -24,102 +26,32 @@
 //! all retransmissions.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
+use holdover_flow::FlowRecord;
 
 use super::Transfers;
+use super::message::{Body, Message};
+use super::records::{Part, Records};
+pub(crate) use super::transfer::Transfer;
+use super::transfer::{MOST, Repeat, WINDOW};
 use crate::cluster::Epoch;
-
-/// The most packets of one mobile host in flight to another gateway.
-const WINDOW: usize = 16;
-
-/// The time until the first retransmission; it doubles with each.
-const REPEAT_AFTER: Duration = Duration::from_millis(100);
-
-/// The most transmissions: 6.3 s in all. Then the other gateway is given up.
-const TRIES: u32 = 7;
 
 /// The most bytes of one mobile host in flight to another gateway.
 const WINDOW_BYTES: usize = 128_000;
-
-/// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
-pub(super) const MOST: usize = 4096;
-
-/// A message.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Message {
-    pub(crate) id: u64,
-    pub(crate) mobile: IpAddr,
-    pub(crate) body: Body,
-}
-
-/// The content of a message.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Body {
-    /// The sender owns the mobile host in this epoch.
-    Claim { epoch: Epoch },
-    /// Packets wait for a mobile host that the receiver owns, as far as the sender knows, in this epoch.
-    Offer { epoch: Epoch },
-    /// The claim was refused: the sender knows this later epoch.
-    Refused { epoch: Epoch },
-    /// The sender has heard a broadcast of a mobile host of the receiver.
-    Inquiry,
-    /// The mobile host of an inquiry is not at the sender.
-    NotThere,
-    /// A packet, with its number. Its offload header is opaque here.
-    Packet { place: u32, bytes: Vec<u8> },
-    /// All packets before this number were sent.
-    End { place: u32 },
-    /// All before this number have arrived; the end counts as one.
-    Got { place: u32 },
-}
-
-impl Message {
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let (kind, place, rest): (u8, u32, &[u8]) = match &self.body {
-            Body::Claim { epoch } => (1, 0, &epoch.to_bytes()),
-            Body::Offer { epoch } => (5, 0, &epoch.to_bytes()),
-            Body::Refused { epoch } => (6, 0, &epoch.to_bytes()),
-            Body::Inquiry => (7, 0, &[]),
-            Body::NotThere => (8, 0, &[]),
-            Body::Packet { place, bytes } => (2, *place, bytes),
-            Body::End { place } => (3, *place, &[]),
-            Body::Got { place } => (4, *place, &[]),
-        };
-        let address = crate::network::mapped(self.mobile).octets();
-        [&[kind][..], &self.id.to_be_bytes(), &address, &place.to_be_bytes(), rest].concat()
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&kind, rest) = bytes.split_first()?;
-        let (id, rest) = rest.split_first_chunk::<8>()?;
-        let (address, rest) = rest.split_first_chunk::<16>()?;
-        let (place, rest) = rest.split_first_chunk::<4>()?;
-        let place = u32::from_be_bytes(*place);
-        let address = Ipv6Addr::from(*address);
-        let mobile = address.to_ipv4_mapped().map_or(address.into(), IpAddr::from);
-        let epoch = || Epoch::from_bytes(rest);
-        let body = match kind {
-            1 => Body::Claim { epoch: epoch()? },
-            5 => Body::Offer { epoch: epoch()? },
-            6 => Body::Refused { epoch: epoch()? },
-            2 => Body::Packet { place, bytes: rest.to_vec() },
-            3 if rest.is_empty() => Body::End { place },
-            4 if rest.is_empty() => Body::Got { place },
-            7 if rest.is_empty() => Body::Inquiry,
-            8 if rest.is_empty() => Body::NotThere,
-            _ => return None,
-        };
-        Some(Self { id: u64::from_be_bytes(*id), mobile, body })
-    }
-}
 
 /// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// A peer claims this mobile host: pass its packets to [`Relay::hand_on`], and then call [`Relay::end`].
     Claimed { mobile: IpAddr },
+    /// The same peer reads records of connections: pass them to [`Relay::send_records`].
+    RecordsWanted { transfer: Transfer },
+    /// Records of connections of a mobile host that this gateway has claimed. `are_last` says that all of the peer have arrived.
+    Records { mobile: IpAddr, bytes: Vec<u8>, are_last: bool },
+    /// Records of connections that a peer has not confirmed, or for which there was no room.
+    RecordsLost { mobile: IpAddr, records: u32 },
     /// A packet for a mobile host that is here.
     Packet { mobile: IpAddr, bytes: Vec<u8> },
     /// All packets of a peer have arrived.
@@ -152,12 +84,12 @@ pub(crate) struct Relay {
     completed: VecDeque<Transfer>,
     /// The last claim of each peer about each mobile host.
     claims: BTreeMap<(IpAddr, SocketAddr), u64>,
+    /// Whether claims ask for records of connections.
+    wants_records: bool,
+    records: Records,
     events: VecDeque<Event>,
     messages: VecDeque<(SocketAddr, Message)>,
 }
-
-/// A mobile host, the other gateway, and the id of the claim.
-type Transfer = (IpAddr, SocketAddr, u64);
 
 #[derive(Clone, Debug)]
 struct Coming {
@@ -179,27 +111,11 @@ struct Leaving {
     first: u32,
     /// Whether the end was sent.
     is_ended: bool,
+    /// Whether the peer reads records of connections.
+    takes_records: bool,
+    /// Datagrams of these so far.
+    records: u8,
     repeat: Repeat,
-}
-
-/// When to retransmit.
-#[derive(Clone, Copy, Debug)]
-struct Repeat {
-    at: Instant,
-    tries: u32,
-}
-
-impl Repeat {
-    fn begin(now: Instant) -> Self {
-        Self { at: now + REPEAT_AFTER, tries: 1 }
-    }
-
-    /// Whether another attempt is left.
-    fn again(&mut self, now: Instant) -> bool {
-        self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
-        self.tries += 1;
-        self.tries <= TRIES
-    }
 }
 
 impl Leaving {
@@ -225,6 +141,8 @@ impl Relay {
             open: BTreeMap::new(),
             completed: VecDeque::new(),
             claims: BTreeMap::new(),
+            wants_records: false,
+            records: Records::default(),
             events: VecDeque::new(),
             messages: VecDeque::new(),
         }
@@ -235,20 +153,36 @@ impl Relay {
         self.peers = peers;
     }
 
+    /// Claims ask for records of connections from now on.
+    pub(crate) fn want_records(&mut self) {
+        self.wants_records = true;
+    }
+
     /// A mobile host has appeared here: requests its packets from these peers.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, from: &[SocketAddr]) {
-        // Packets that have not left yet stay here.
+        // Packets that have not left yet stay here, and so do records.
         self.end(now, mobile);
+        for bytes in self.records.take_back(mobile) {
+            self.events.push_back(Event::Records { mobile, bytes, are_last: true });
+        }
         if self.coming.len() + from.len() > MOST {
             return;
         }
         self.last_id += 1;
         let id = self.last_id;
+        if self.wants_records {
+            self.records.want(mobile, id);
+        }
+        let records = self.records_version();
         for &peer in from {
             let (early, repeat) = (BTreeMap::new(), Repeat::begin(now));
             self.coming.insert((mobile, peer, id), Coming { epoch, next: 0, early, is_answered: false, repeat });
-            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch } }));
+            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch, records } }));
         }
+    }
+
+    fn records_version(&self) -> u8 {
+        if self.wants_records { FlowRecord::VERSION } else { 0 }
     }
 
     /// Packets wait here for a mobile host that a peer owns. Not repeated.
@@ -305,6 +239,34 @@ impl Relay {
         true
     }
 
+    /// Sends records of connections of a mobile host by the claim that has asked for them.
+    pub(crate) fn send_records(&mut self, now: Instant, transfer: Transfer, parts: Vec<Part>) {
+        let sent = self.leaving.get(&transfer).map_or(0, |leaving| leaving.records);
+        let sent = self.records.send(now, transfer, sent, parts, &mut self.messages);
+        self.note_lost_records();
+        if let Some(leaving) = self.leaving.get_mut(&transfer) {
+            leaving.records = sent;
+        }
+    }
+
+    fn note_lost_records(&mut self) {
+        let lost = std::iter::from_fn(|| self.records.poll_lost());
+        self.events.extend(lost.map(|(mobile, records)| Event::RecordsLost { mobile, records }));
+    }
+
+    /// Records have come late for a mobile host that another gateway has claimed since: they follow it, if that one takes records.
+    pub(crate) fn pass_records_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) {
+        let Some(&transfer) = self.open.get(&mobile) else { return };
+        if self.leaving.get(&transfer).is_some_and(|leaving| leaving.takes_records) {
+            self.send_records(now, transfer, vec![Part::again(bytes)]);
+        }
+    }
+
+    /// Whether records of connections are not confirmed yet.
+    pub(crate) fn are_records_under_way(&self) -> bool {
+        self.records.are_under_way()
+    }
+
     /// All packets of a claimed mobile host were passed on.
     pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
         let Some((_, to, id)) = self.open.remove(&mobile) else { return };
@@ -322,6 +284,8 @@ impl Relay {
         let transfers = self.leaving.extract_if(.., |(_, to, _), _| *to == peer);
         let lost: Vec<(Transfer, Leaving)> = transfers.collect();
         lost.into_iter().for_each(|(transfer, leaving)| self.abandon(transfer, &leaving));
+        self.records.handle_new_session(peer);
+        self.note_lost_records();
         // It does not continue transfers that it had begun, and offers the packets again.
         self.coming.retain(|(_, other, _), coming| *other != peer || !coming.is_answered);
         // Its first answer may have been lost with the former session.
@@ -339,7 +303,7 @@ impl Relay {
         }
         let Message { id, mobile, body } = message;
         match body {
-            Body::Claim { .. } => self.handle_claim(now, peer, id, mobile),
+            Body::Claim { records, .. } => self.handle_claim(now, peer, id, mobile, records >= FlowRecord::VERSION),
             Body::Offer { epoch } => {
                 // Otherwise its packets are on the way.
                 if !self.coming_of(mobile).any(|((_, other, _), _)| *other == peer) {
@@ -356,10 +320,23 @@ impl Relay {
             Body::Got { place } => self.handle_got(now, peer, id, mobile, place),
             Body::Packet { place, bytes } => self.handle_part(now, peer, id, mobile, place, Some(bytes)),
             Body::End { place } => self.handle_part(now, peer, id, mobile, place, None),
+            Body::Records { number, of, bytes } => self.handle_records((mobile, peer, id), (number, of), bytes),
+            Body::GotRecords { number } => {
+                self.records.handle_got(now, (mobile, peer, id), number, &mut self.messages);
+            }
         }
     }
 
-    fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr) {
+    fn handle_records(&mut self, transfer: Transfer, (number, of): (u8, u8), bytes: Vec<u8>) {
+        let Some((are_new, are_last)) = self.records.handle_part(transfer, number, of) else { return };
+        let (mobile, peer, id) = transfer;
+        if are_new {
+            self.events.push_back(Event::Records { mobile, bytes, are_last });
+        }
+        self.messages.push_back((peer, Message { id, mobile, body: Body::GotRecords { number } }));
+    }
+
+    fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr, takes_records: bool) {
         let last = self.claims.get(&(mobile, peer)).copied().unwrap_or(0);
         if id <= last || self.leaving.contains_key(&(mobile, peer, id)) {
             // A duplicate: the answer is in flight, or was confirmed.
@@ -375,11 +352,17 @@ impl Relay {
         self.claims.insert((mobile, peer), id);
         // It has moved on from the gateway that had claimed it before.
         self.end(now, mobile);
+        self.records.note_left(mobile);
         let repeat = Repeat::begin(now);
-        let leaving = Leaving { unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
-        self.leaving.insert((mobile, peer, id), leaving);
-        self.open.insert(mobile, (mobile, peer, id));
+        let leaving =
+            Leaving { unconfirmed: VecDeque::new(), first: 0, is_ended: false, takes_records, records: 0, repeat };
+        let transfer = (mobile, peer, id);
+        self.leaving.insert(transfer, leaving);
+        self.open.insert(mobile, transfer);
         self.events.push_back(Event::Claimed { mobile });
+        if takes_records {
+            self.events.push_back(Event::RecordsWanted { transfer });
+        }
     }
 
     fn handle_got(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr, place: u32) {
@@ -440,12 +423,16 @@ impl Relay {
 
     /// Retransmits unanswered messages.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.records.handle_timeout(now, &mut self.messages);
+        self.note_lost_records();
+        let records = self.records_version();
         let mut given_up = Vec::new();
         for (&(mobile, peer, id), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
             if !coming.repeat.again(now) {
                 given_up.push((mobile, peer, id));
             } else if !coming.is_answered {
-                self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch: coming.epoch } }));
+                let body = Body::Claim { epoch: coming.epoch, records };
+                self.messages.push_back((peer, Message { id, mobile, body }));
             }
         }
         for (mobile, peer, id) in given_up {
@@ -492,6 +479,7 @@ impl Relay {
     /// Ends all transfers to other gateways. Returns the packets of each mobile host that were not confirmed, in order.
     pub(crate) fn take_unconfirmed(&mut self) -> BTreeMap<IpAddr, Vec<Vec<u8>>> {
         self.open.clear();
+        self.records.clear();
         let mut packets = BTreeMap::<IpAddr, Vec<Vec<u8>>>::new();
         for ((mobile, ..), leaving) in std::mem::take(&mut self.leaving) {
             packets.entry(mobile).or_default().extend(leaving.unconfirmed);
@@ -518,7 +506,8 @@ impl Relay {
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let coming = self.coming.values().map(|coming| coming.repeat.at);
-        coming.chain(self.leaving.values().map(|leaving| leaving.repeat.at)).min()
+        let leaving = self.leaving.values().map(|leaving| leaving.repeat.at);
+        coming.chain(leaving).chain(self.records.poll_timeout()).min()
     }
 }
 

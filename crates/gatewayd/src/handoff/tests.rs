@@ -6,8 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::Instant;
 use proptest::prelude::*;
 
-use super::relay::{Body, Event, MOST, Message, Relay};
+use super::message::{Body, Message};
+use super::relay::{Event, Relay};
+use super::transfer::MOST;
 use crate::cluster::Epoch;
+
+mod records;
 
 fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number as u8], 4787))
@@ -24,7 +28,7 @@ fn epoch(revision: u64) -> Epoch {
 #[test]
 fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
     for (body, mobile) in [
-        (Body::Claim { epoch: epoch(7) }, mobile()),
+        (Body::Claim { epoch: epoch(7), records: 1 }, mobile()),
         (Body::Offer { epoch: epoch(u64::MAX) }, mobile()),
         (Body::Refused { epoch: epoch(1 << 40) }, mobile()),
         (Body::Packet { place: 7, bytes: vec![1, 2, 3] }, "fd00::7".parse().unwrap()),
@@ -32,6 +36,8 @@ fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
         (Body::Got { place: 1 }, mobile()),
         (Body::Inquiry, mobile()),
         (Body::NotThere, "fd00::7".parse().unwrap()),
+        (Body::Records { number: 3, of: 64, bytes: vec![1, 2, 3] }, mobile()),
+        (Body::GotRecords { number: 63 }, mobile()),
     ] {
         let message = Message { id: 0x0102_0304_0506_0708, mobile, body };
         let bytes = message.to_bytes();
@@ -125,7 +131,7 @@ proptest! {
 #[test]
 fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
     let mut old = Relay::new(vec![address(1)]);
-    let claim = |id| Message { id, mobile: mobile(), body: Body::Claim { epoch: Epoch::default() } };
+    let claim = |id| Message { id, mobile: mobile(), body: Body::Claim { epoch: Epoch::default(), records: 0 } };
     old.handle_message(Instant::ZERO, address(9), claim(1));
     assert_eq!(old.poll_event(), None);
     old.handle_message(Instant::ZERO, address(1), claim(5));
@@ -166,7 +172,7 @@ fn an_offer_counts_unless_its_packets_are_on_the_way_and_a_refused_claim_ends() 
     assert_eq!(new.poll_event(), Some(Event::Offered { mobile: mobile(), epoch: epoch(9), peer: address(1) }));
     new.claim(Instant::ZERO, mobile(), epoch(9), &[address(1)]);
     let (_, claim) = new.poll_transmit().unwrap();
-    assert_eq!(claim.body, Body::Claim { epoch: epoch(9) });
+    assert_eq!(claim.body, Body::Claim { epoch: epoch(9), records: 0 });
     new.handle_message(Instant::ZERO, address(1), message(0, Body::Offer { epoch: epoch(9) }));
     assert_eq!(new.poll_event(), None, "claimed already");
     // A refusal of an earlier claim does not concern this one.
@@ -194,7 +200,11 @@ fn a_transfer_that_has_begun_is_completed_after_the_next_move() {
     pass(&mut middle, &mut old, second);
     assert_eq!(old.poll_event(), Some(Event::Claimed { mobile: mobile() }));
     assert!(old.hand_on(now, mobile(), vec![1]) && old.hand_on(now, mobile(), vec![2]));
-    middle.handle_message(now, third, Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: epoch(2) } });
+    middle.handle_message(
+        now,
+        third,
+        Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: epoch(2), records: 0 } },
+    );
     assert!(middle.is_leaving(mobile()) && middle.is_arriving(mobile()));
     // It has also come back to the first one, which keeps what has not left.
     old.claim(now, mobile(), epoch(3), &[third]);
@@ -216,7 +226,7 @@ fn transfers_are_bounded_and_a_claim_without_room_is_answered_later() {
     let claim = |number: u32| Message {
         id: u64::from(number) + 1,
         mobile: mobile(number),
-        body: Body::Claim { epoch: Epoch::default() },
+        body: Body::Claim { epoch: Epoch::default(), records: 0 },
     };
     let most = MOST as u32;
     (0..=most).for_each(|number| old.handle_message(Instant::ZERO, address(1), claim(number)));
@@ -243,7 +253,7 @@ fn the_end_of_a_completed_transfer_is_confirmed_again_and_that_of_an_unknown_one
 #[test]
 fn packets_that_a_peer_has_not_confirmed_are_counted_when_it_is_given_up() {
     let mut old = Relay::new(vec![address(1)]);
-    let claim = Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: Epoch::default() } };
+    let claim = Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: Epoch::default(), records: 0 } };
     old.handle_message(Instant::ZERO, address(1), claim.clone());
     assert!((0..16).all(|byte| old.hand_on(Instant::ZERO, mobile(), vec![byte])));
     assert!(!old.hand_on(Instant::ZERO, mobile(), vec![16]), "a window");

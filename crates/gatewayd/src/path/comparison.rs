@@ -277,7 +277,7 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
 }
 
 fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
-    both.kernel.forget_flow(connection());
+    both.kernel.remove_connection(connection());
     both.kernel.forget(MOBILE);
     both.kernel.know(MOBILE).unwrap();
     (both.native.entry, both.native.details) = (None, None);

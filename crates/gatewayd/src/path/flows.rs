@@ -34,8 +34,8 @@ unsafe impl Pod for Plain<Rules> {}
 
 /// The maps of connections: an entry for each, and the details of some.
 pub(super) struct Flows {
-    entries: HashMap<MapData, Plain<Key>, Plain<Entry>>,
-    details: HashMap<MapData, Plain<Key>, Plain<Flow>>,
+    pub(super) entries: HashMap<MapData, Plain<Key>, Plain<Entry>>,
+    pub(super) details: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     notices: RingBuf<MapData>,
     /// The connections of each mobile host, as far as queried since [`KernelPath::begin_turn`].
     of_mobiles: RefCell<Option<BTreeMap<IpAddr, Vec<Connection>>>>,
@@ -65,10 +65,26 @@ impl Flows {
     }
 
     fn get(&self, connection: Connection) -> Option<Flow> {
+        self.get_with_details(connection).map(|(flow, _)| flow)
+    }
+
+    /// The same, and whether the connection has details.
+    pub(super) fn get_with_details(&self, connection: Connection) -> Option<(Flow, bool)> {
         let key = Plain(Key::new(connection));
         let Plain(entry) = self.entries.get(&key, LOCK).ok()?;
         let details = if entry.is_detailed() { self.details.get(&key, LOCK).ok() } else { None };
-        Some(details.map_or_else(|| entry.expand(), |Plain(flow)| flow))
+        Some(details.map_or_else(|| (entry.expand(), false), |Plain(flow)| (flow, true)))
+    }
+
+    /// The connections of a mobile host, by a list of all that is made once in a turn.
+    pub(super) fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
+        let mut of_mobiles = self.of_mobiles.borrow_mut();
+        let of_mobiles = of_mobiles.get_or_insert_with(|| {
+            let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
+            self.for_each_entry(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
+            found
+        });
+        of_mobiles.get(&mobile).cloned().unwrap_or_default()
     }
 
     /// Whether a connection has details.
@@ -168,12 +184,7 @@ impl KernelPath {
             over.extend(all.iter().take(evicted).map(|&(_, connection)| connection));
             left -= evicted;
         }
-        for connection in over {
-            let key = Plain(Key::new(connection));
-            // It may be gone.
-            let _ = self.flows.details.remove(&key);
-            let _ = self.flows.entries.remove(&key);
-        }
+        over.into_iter().for_each(|connection| self.remove_connection(connection));
         for (_, connection) in idle {
             self.order_flow(OrderRecord::compact(connection));
         }
@@ -181,9 +192,9 @@ impl KernelPath {
     }
 
     /// Removes a connection.
-    #[cfg(test)]
-    pub(super) fn forget_flow(&mut self, connection: Connection) {
+    pub(super) fn remove_connection(&mut self, connection: Connection) {
         let key = Plain(Key::new(connection));
+        // It may be gone.
         let _ = self.flows.details.remove(&key);
         let _ = self.flows.entries.remove(&key);
     }
@@ -211,14 +222,8 @@ impl FlowTable for MobileFlows<'_> {
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
         let flows = &self.path.flows;
-        let mut of_mobiles = flows.of_mobiles.borrow_mut();
-        let of_mobiles = of_mobiles.get_or_insert_with(|| {
-            let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
-            flows.for_each_entry(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
-            found
-        });
-        let is_own = |connection: &&Connection| self.modes.link_of(**connection) == Some(self.link);
-        for &connection in of_mobiles.get(&self.mobile).into_iter().flatten().filter(is_own) {
+        let is_own = |connection: &Connection| self.modes.link_of(*connection) == Some(self.link);
+        for connection in flows.connections_of(self.mobile).into_iter().filter(is_own) {
             if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_exempt()) {
                 look(connection, &flow);
             }

@@ -9,15 +9,16 @@ use holdover_gateway::WarningSign;
 use holdover_gateway::divert::Course;
 
 use self::layout::{
-    DIVERT, DIVERT_CHOSEN, DIVERT_TCP, LINKS, MOBILE_COURSE, MOBILE_LINK, MOST_FLOW_RULES, Mac, NO_LINK, PASSING,
-    RULE_DIVERTS, RULE_FITS, RULE_SPLITS, SIGN_BY_FLAG, SIGN_BY_WINDOW, SIGN_WARNING, SIGN_WORKING, SPLIT_ALL,
-    SPLIT_CHOSEN,
+    DIVERT, DIVERT_CHOSEN, DIVERT_TCP, LINKS, MOBILE_COURSE, MOBILE_LINK, MOST_FLOW_RULES, Mac, PASSING, RULE_DIVERTS,
+    RULE_FITS, RULE_SPLITS, SIGN_BY_FLAG, SIGN_BY_WINDOW, SIGN_WARNING, SIGN_WORKING, SPLIT_ALL, SPLIT_CHOSEN,
 };
 use crate::config::{FlowMode, MOST_LINKS, MOST_SELECTORS, Mode};
 use crate::network::mapped;
 use crate::split::{SplitPlace, Splits};
 
-pub(super) use self::layout::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
+pub(super) use self::layout::{
+    Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, NO_LINK, SplitSetup,
+};
 
 /// Generated.
 mod layout {

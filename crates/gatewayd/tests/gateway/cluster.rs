@@ -170,6 +170,7 @@ fn a_handoff_is_one_write(_: &Namespace) {
     cluster.owned_by(&other);
     wait_for("the end of the handoff", || first.mobile(mobile).is_none().then_some(()));
     assert_eq!(cluster.writes(), 2, "one write for the handoff");
+    assert_eq!(first.status().handoff.unwrap().connections_left, 1);
     let (first, other) = (self::cluster(&first), self::cluster(&other));
     assert_eq!((first.counters.lost, first.owned, first.elsewhere), (1, 0, 1), "{first:?}");
     assert_eq!((other.counters.won, other.counters.fenced, other.owned), (1, 0, 1), "{other:?}");

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::super::store::{Answer, Kind, Numbered, Reply, Request};
 use super::etcd::Store;
 use super::registration;
-use crate::handoff::relay::Message;
+use crate::handoff::message::Message;
 use gateway::{Forwarded, Gateway};
 use ledger::Ledger;
 

@@ -14,7 +14,8 @@ use super::ledger::Ledger;
 use crate::cluster::Epoch;
 use crate::cluster::store::Kind;
 use crate::engine::{Attachments, Clearance, ELSEWHERE, Hearing, TEND_EVERY};
-use crate::handoff::relay::{self, Body, Message, Relay};
+use crate::handoff::message::{Body, Message};
+use crate::handoff::relay::{self, Relay};
 
 /// How long a mobile host is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(20);
@@ -254,7 +255,7 @@ impl Live {
 
     /// Handles a message of another gateway.
     pub(super) fn handle_message(&mut self, now: Instant, peer: SocketAddr, message: Message) {
-        if let Body::Claim { epoch } = message.body {
+        if let Body::Claim { epoch, .. } = message.body {
             match self.ownership.handle_peer_claim(now, message.mobile, epoch, peer) {
                 Admission::Admitted => self.note_reported(now, message.mobile, epoch.revision, false),
                 Admission::Stale { known } => {
@@ -368,7 +369,10 @@ impl Live {
                 relay::Event::NotThere { .. } => {}
                 relay::Event::Refused { .. } => self.ownership.handle_refusal(),
                 relay::Event::Lost { packets, .. } => self.abandoned += u64::from(packets),
-                relay::Event::Done { .. } => {}
+                relay::Event::Done { .. }
+                | relay::Event::RecordsWanted { .. }
+                | relay::Event::Records { .. }
+                | relay::Event::RecordsLost { .. } => {}
             }
         }
     }

@@ -1,0 +1,40 @@
+//! What packets and records of a transfer have in common: their name, their limits, and when they are repeated.
+
+use std::net::{IpAddr, SocketAddr};
+
+use holdover_base::{Duration, Instant};
+
+/// A mobile host, the other gateway, and the id of the claim.
+pub(crate) type Transfer = (IpAddr, SocketAddr, u64);
+
+/// The most packets, and the most datagrams of records, of one mobile host in flight to another gateway.
+pub(super) const WINDOW: usize = 16;
+
+/// The time until the first retransmission; it doubles with each.
+const REPEAT_AFTER: Duration = Duration::from_millis(100);
+
+/// The most transmissions: 6.3 s in all. Then the other gateway is given up.
+const TRIES: u32 = 7;
+
+/// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
+pub(super) const MOST: usize = 4096;
+
+/// When to retransmit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repeat {
+    pub(super) at: Instant,
+    tries: u32,
+}
+
+impl Repeat {
+    pub(super) fn begin(now: Instant) -> Self {
+        Self { at: now + REPEAT_AFTER, tries: 1 }
+    }
+
+    /// Whether another attempt is left.
+    pub(super) fn again(&mut self, now: Instant) -> bool {
+        self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
+        self.tries += 1;
+        self.tries <= TRIES
+    }
+}

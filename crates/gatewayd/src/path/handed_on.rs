@@ -1,0 +1,263 @@
+//! Connections of mobile hosts that move between gateways: they leave the flow table of one as records, and enter that of
+//! another.
+
+use std::net::IpAddr;
+
+use aya::maps::MapError;
+use aya::sys::SyscallError;
+use holdover_base::Instant;
+use holdover_filter::{Connection, Direction};
+use holdover_flow::{Entry, Flow, FlowRecord, Key, Order, OrderRecord};
+use holdover_host::ebpf::LOCK;
+
+use super::flows::Plain;
+use super::records::NO_LINK;
+use super::{KernelPath, NO_EXIST};
+
+/// The result of taking in a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TakenIn {
+    /// It is known by its record.
+    Anew,
+    /// Packets have shown more of it here than the record has.
+    Known,
+    /// There is no room.
+    Full,
+}
+
+impl KernelPath {
+    /// Removes the connections of a mobile host. Returns records of those in use, at most `most`: those first that were
+    /// used last. Those that are `kept` stay.
+    pub(crate) fn take_connections(
+        &mut self,
+        now: Instant,
+        mobile: IpAddr,
+        most: usize,
+        kept: impl Fn(Connection) -> bool,
+    ) -> Vec<FlowRecord> {
+        let mut found: Vec<(Instant, FlowRecord)> = Vec::new();
+        for connection in self.flows.connections_of(mobile).into_iter().filter(|connection| !kept(*connection)) {
+            let flow = self.flows.get_with_details(connection);
+            let record = flow.and_then(|(flow, is_detailed)| {
+                Some((flow.seen_at(), FlowRecord::of(now, connection, &flow, is_detailed)?))
+            });
+            found.extend(record);
+            self.remove_connection(connection);
+        }
+        found.sort_by_key(|&(seen_at, _)| std::cmp::Reverse(seen_at));
+        found.truncate(most);
+        found.into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// Removes the connections of a mobile host.
+    pub(crate) fn forget_connections(&mut self, mobile: IpAddr) {
+        self.flows.connections_of(mobile).into_iter().for_each(|connection| self.remove_connection(connection));
+    }
+
+    /// Adds a connection by the record of another gateway, over the link of this number; without one nothing is done for
+    /// its ACKs. What packets have shown of it here has precedence over an older record.
+    pub(crate) fn take_in(&mut self, now: Instant, record: &FlowRecord, link: Option<u8>) -> (TakenIn, Flow) {
+        let (connection, flow) = (record.connection(), record.revive(now));
+        if let Some(known) = self.flow(connection) {
+            if !record.supersedes(&known) {
+                self.complete_shifts(now, record, &known);
+                return (TakenIn::Known, known);
+            }
+            self.remove_connection(connection);
+        }
+        let is_detailed = link.is_some() && (record.is_detailed() || is_held(&flow));
+        let entry = Entry::handed_on(&flow, link.map_or(NO_LINK as u16, u16::from), is_detailed);
+        let key = Plain(Key::new(connection));
+        match self.flows.entries.insert(key, Plain(entry), NO_EXIST) {
+            Ok(()) => {}
+            Err(MapError::SyscallError(SyscallError { io_error, .. }))
+                if io_error.raw_os_error() == Some(libc::EEXIST) =>
+            {
+                // A packet has come between.
+                return (TakenIn::Known, flow);
+            }
+            Err(_) => return (TakenIn::Full, flow),
+        }
+        if is_detailed {
+            // Without room the entry has to do.
+            let _ = self.flows.details.insert(key, Plain(flow), NO_EXIST);
+            // The details would hide what a packet has changed in the entry between.
+            let is_untouched = self.flows.entries.get(&key, LOCK).is_ok_and(|Plain(now)| now == entry);
+            if !is_untouched {
+                let _ = self.flows.details.remove(&key);
+            }
+        }
+        self.begin_turn();
+        (TakenIn::Anew, flow)
+    }
+
+    /// Tells the flow path the window shifts that it could not see in mid-life.
+    fn complete_shifts(&self, now: Instant, record: &FlowRecord, known: &Flow) {
+        for (direction, shift) in record.missing_shifts(known) {
+            self.order_flow(OrderRecord::new(now, record.connection(), direction, Order::WindowShift(shift)));
+        }
+    }
+}
+
+/// Whether a receiver has acknowledged more than its sender was shown.
+fn is_held(flow: &Flow) -> bool {
+    [Direction::Outgoing, Direction::Incoming].into_iter().any(|direction| flow.half(direction).is_held())
+}
+
+/// Connections for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use bytes::Bytes;
+    use holdover_base::{Duration, Instant};
+    use holdover_filter::{Connection, Direction};
+    use holdover_flow::{Environment, Flow, Form, Key, Link, LinkState};
+    use holdover_gateway::daemon;
+    use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
+
+    pub(crate) const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
+
+    /// A transfer of a mobile host with a fixed host, of a segment and an ACK each millisecond, until the link breaks.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Transfer {
+        pub(crate) is_upload: bool,
+        pub(crate) is_ipv6: bool,
+        /// The window scale of both ends, if they have seen the SYNs.
+        pub(crate) shift: Option<u8>,
+        pub(crate) has_stamps: bool,
+        pub(crate) segments: u32,
+        /// Bytes of each.
+        pub(crate) segment: u32,
+        /// SACK blocks of the last ACK.
+        pub(crate) blocks: u32,
+        /// The initial sequence number of the data.
+        pub(crate) isn: u32,
+    }
+
+    impl Default for Transfer {
+        fn default() -> Self {
+            let (is_upload, is_ipv6, shift) = (false, false, Some(7));
+            let (segments, segment, isn) = (300, 1000, u32::MAX - 100_000);
+            Self { is_upload, is_ipv6, shift, has_stamps: true, segments, segment, blocks: 0, isn }
+        }
+    }
+
+    /// ACKs come so many segments after the data.
+    const IN_FLIGHT: u32 = 40;
+
+    impl Transfer {
+        pub(crate) fn connection(&self) -> Connection {
+            if self.is_ipv6 {
+                let address = |last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+                return Connection { local: (address(1), 80).into(), remote: (address(2), 4000).into() };
+            }
+            let local = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 80).into();
+            Connection { local, remote: (MOBILE, 4000).into() }
+        }
+
+        /// The flow after a transfer whose last ACK comes at `now`, over a link that is down by then: it is held.
+        pub(crate) fn until(&self, now: Instant) -> Flow {
+            let began = now - Duration::from_millis((self.segments + IN_FLIGHT + 2).into());
+            let mut flow = Flow::new();
+            let up = LinkState::default();
+            let (data, acks) = if self.is_upload {
+                (Direction::Incoming, Direction::Outgoing)
+            } else {
+                (Direction::Outgoing, Direction::Incoming)
+            };
+            if self.shift.is_some() {
+                let syn = Segment { seq: Seq::new(self.isn), flags: Flags::SYN, ..Segment::default() };
+                self.pass(&mut flow, began, data, syn, &up);
+                let flags = Flags::SYN | Flags::ACK;
+                let syn = Segment { seq: Seq::new(7), ack: Seq::new(self.isn) + 1, flags, ..Segment::default() };
+                self.pass(&mut flow, began + Duration::from_millis(1), acks, syn, &up);
+            }
+            let first = Seq::new(self.isn) + 1;
+            let ends = Segment { flags: Flags::ACK, window: 50_000, ..Segment::default() };
+            for number in 0..self.segments + IN_FLIGHT {
+                let at = began + Duration::from_millis((number + 2).into());
+                if number < self.segments {
+                    let payload = Bytes::from(vec![1; self.segment as usize]);
+                    let seq = first + number * self.segment;
+                    self.pass(&mut flow, at, data, Segment { seq, ack: Seq::new(8), payload, ..ends.clone() }, &up);
+                }
+                if number >= IN_FLIGHT {
+                    let is_last = number + 1 == self.segments + IN_FLIGHT;
+                    let ack = first + (number + 1 - IN_FLIGHT) * self.segment;
+                    let mut segment = Segment { seq: Seq::new(8), ack, ..ends.clone() };
+                    let block = |number| SeqRange::new(ack + 2000 * number + 1000, ack + 2000 * number + 2000);
+                    if is_last {
+                        segment.options.sack = (0..self.blocks).map(block).collect::<SackBlocks>();
+                    }
+                    let down = LinkState { down_at: Some(at), ..up };
+                    self.pass(&mut flow, at, acks, segment, if is_last { &down } else { &up });
+                }
+            }
+            flow
+        }
+
+        fn pass(&self, flow: &mut Flow, now: Instant, direction: Direction, segment: Segment, link: &LinkState) {
+            let Connection { local, remote } = self.connection();
+            let (from, to) = if direction == Direction::Outgoing { (local, remote) } else { (remote, local) };
+            let val = (now.as_nanos() / 1_000_000) as u32;
+            let timestamps = self.has_stamps.then_some(Timestamps { val, ecr: val.wrapping_sub(IN_FLIGHT) });
+            let options = TcpOptions { timestamps, ..segment.options.clone() };
+            let mut segment = Segment { src_port: from.port(), dst_port: to.port(), options, ..segment };
+            if segment.flags.contains(Flags::SYN) {
+                segment.options.window_scale = self.shift;
+            }
+            let form = Form::of(&segment);
+            let mut packet = Packet::new(from.ip(), to.ip(), segment);
+            let (rules, link) = (daemon::rules(), Link::new(link));
+            let environment = Environment { now, link: &link, rules: &rules };
+            let _ = flow.pass_between(&Key::new(self.connection()), environment, direction, &mut packet, form);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{MOBILE, Transfer};
+    use super::*;
+    use crate::config::OWN_LINK;
+    use crate::path::Place;
+
+    // Claim: A connection leaves the flow table of one gateway and enters that of another with its window shifts, and with ACKs that its
+    // sender was not shown; what a table knows already stays, and a full one takes none in.
+    #[test]
+    fn a_connection_leaves_one_table_and_enters_another() {
+        let place = Place { most_connections: 1, most_detailed: 1, ..Place::nowhere() };
+        let load = || KernelPath::load(&place, &[], None);
+        let (Ok(mut old), Ok(mut new)) = (load(), load()) else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        let (now, later) = (Instant::from_secs(500), Instant::from_secs(90));
+        let transfer = Transfer { is_upload: true, ..Transfer::default() };
+        let (connection, flow) = (transfer.connection(), transfer.until(now));
+        let record = FlowRecord::of(now, connection, &flow, true).unwrap();
+        assert_eq!(old.take_in(now, &record, Some(OWN_LINK)).0, TakenIn::Anew);
+        let mut other = connection;
+        other.local.set_port(81);
+        let one_more = FlowRecord::of(now, other, &flow, true).unwrap();
+        assert_eq!(old.take_in(now, &one_more, Some(OWN_LINK)).0, TakenIn::Full);
+        assert_eq!(old.take_connections(now, MOBILE, 8, |_| true), []);
+        let taken = old.take_connections(now, MOBILE, 8, |_| false);
+        assert_eq!(taken.len(), 1);
+        assert!(old.flow(connection).is_none());
+        assert_eq!(new.take_in(later, &taken[0], Some(OWN_LINK)).0, TakenIn::Anew);
+        let moved = new.flow(connection).unwrap();
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            let (before, after) = (flow.half(direction), moved.half(direction));
+            assert_eq!((after.acked(), after.shown()), (before.acked(), before.shown()));
+            assert!(after.acked().is_some() && !after.lacks_window_shift());
+        }
+        assert!(is_held(&moved), "the details are there");
+        assert_eq!(new.take_in(later, &taken[0], Some(OWN_LINK)), (TakenIn::Known, moved));
+        new.forget_connections(MOBILE);
+        assert!(new.flow(connection).is_none());
+        // Without a link there are no details.
+        assert_eq!(new.take_in(later, &taken[0], None).0, TakenIn::Anew);
+        assert!(!is_held(&new.flow(connection).unwrap()));
+    }
+}
