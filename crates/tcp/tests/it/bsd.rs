@@ -183,7 +183,7 @@ fn reno_continues_after_a_timeout_and_a_fast_retransmit() {
     t.expect_cwnd(2, Some(2));
     t.expect(data(2001, 3001).reason(Reason::LossRecovery));
     t.at(1700).inject(seg().ack(3001));
-    t.expect_segments(3001, 6001, Reason::LossRecovery);
+    t.expect_segments(3001, 5001, Reason::LossRecovery);
     t.at(1800).inject(seg().ack(8001));
     assert_eq!(t.connection.counters().timeouts, 1);
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
