@@ -9,7 +9,7 @@ use crate::ffi;
 use crate::flow::time;
 use crate::layout::{
     HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED, HALF_RECORDING,
-    HALF_RESET, HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, UNKNOWN_SHIFT,
+    HALF_RESET, HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, Run, UNKNOWN_SHIFT,
 };
 use crate::segment::{self, Form};
 
@@ -50,10 +50,15 @@ impl Half {
         (!is_forgotten).then(|| acks.skip(before.saturating_sub(1)).map(|shown| Seq::new(shown.ack)).collect())
     }
 
+    /// The newest segments with data.
+    pub(crate) fn newest_run(&self) -> Option<&Run> {
+        let len = usize::from(self.runs_len).min(MOST_RUNS);
+        self.runs[..len].first()
+    }
+
     /// The end of the data that has passed.
     fn end(&self) -> Option<Seq> {
-        let len = usize::from(self.runs_len).min(MOST_RUNS);
-        self.runs[..len].first().map(|run| Seq::new(run.end))
+        self.newest_run().map(|run| Seq::new(run.end))
     }
 
     /// Whether the receiver acknowledges data of which none has passed: they take another path.

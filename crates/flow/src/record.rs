@@ -25,9 +25,9 @@ use holdover_filter::{Connection, Direction};
 use holdover_wire::Seq;
 
 use crate::layout::{
-    Block, Flow, HALF_ACKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RESET, Half, Key,
-    MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, Run, STAGE_HOST_FIN, STAGE_HOST_FIN_ACKED, STAGE_ISN, STAGE_PEER_FIN,
-    STAGE_PEER_FIN_ACKED, STAGE_RESET, Shown, TRIP_NXT, TRIP_SAMPLED, UNKNOWN_SHIFT,
+    Block, Flow, HALF_ACKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RESET, HALF_STAMPED, Half,
+    Key, MOST_BLOCKS, MOST_SHOWN, Run, STAGE_HOST_FIN, STAGE_HOST_FIN_ACKED, STAGE_ISN, STAGE_PEER_FIN,
+    STAGE_PEER_FIN_ACKED, STAGE_RESET, Shown, TRIP_BEYOND, TRIP_NXT, TRIP_SAMPLED, UNKNOWN_SHIFT,
 };
 
 /// A flow as another gateway needs it.
@@ -185,7 +185,9 @@ impl FlowRecord {
             least: nanos(self.least),
             heard_at,
             nxt: self.nxt,
-            flags: flag(SAMPLED, TRIP_SAMPLED) | flag(HAS_NXT, TRIP_NXT),
+            flags: flag(SAMPLED, TRIP_SAMPLED)
+                | flag(HAS_NXT, TRIP_NXT)
+                | if self.beyond > 0 { TRIP_BEYOND } else { 0 },
             beyond: nanos(self.beyond),
             seen_at: heard_at.max(outgoing.last_data_at).max(incoming.last_data_at),
             began_at: heard_at,
@@ -307,7 +309,7 @@ impl FlowRecord {
 impl HalfRecord {
     fn of(now: Instant, half: &Half) -> Self {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let run = half.runs[..usize::from(half.runs_len).min(MOST_RUNS)].last().map(newest_part);
+        let run = half.newest_run().map(newest_part);
         let size = run.map_or(0, |run| run.size.clamp(1, 0xffff) as u16);
         let (has_flush, span) = (half.flags & HALF_FLUSHED != 0, stamp_span(half));
         let Run { start, end, .. } = run.unwrap_or_default();
@@ -354,7 +356,6 @@ impl HalfRecord {
             shown: self.shown,
             longest_segment: self.longest_segment.into(),
             last_nxt: self.last_nxt,
-            last_ack: self.acked,
             last_val: self.last_val,
             last_ecr: self.last_ecr,
             flags: u32::from(self.flags) & KEPT,
@@ -367,12 +368,14 @@ impl HalfRecord {
         if self.flags & HAS_RUN != 0 {
             half.runs[0] = Run { start: self.run_start, end: self.run_end, size: self.run_size.into() };
             half.runs_len = 1;
+            half.longest_segment = half.longest_segment.max(half.runs[0].size);
         }
         if self.flags & FLUSHED != 0 {
             half.flags |= HALF_FLUSHED;
             half.flushed_from = self.flushed_from;
         }
         if self.flags & HAS_STAMPS != 0 {
+            half.flags |= HALF_STAMPED;
             half.newest_stamp_at = moment(now, self.newest_stamp_age).max(1);
             half.first_stamp_at = half.newest_stamp_at.saturating_sub(u64::from(self.stamp_span) * SPAN_UNIT_NS).max(1);
             (half.newest_stamp, half.first_stamp) = (self.newest_stamp, self.first_stamp);
@@ -545,7 +548,7 @@ fn reaches(number: u32, other: u32) -> bool {
 }
 
 fn end_of(half: &Half) -> Option<u32> {
-    half.runs[..usize::from(half.runs_len).min(MOST_RUNS)].last().map(|run| run.end)
+    half.newest_run().map(|run| run.end)
 }
 
 /// The newest whole segments of a run: a bulk transfer is one run, which may be longer than sequence numbers can be compared.
