@@ -276,14 +276,23 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     ("hip keygen", &[("sudo holdover hip keygen --algorithm ecdsa-p256", "An identity of another kind")]),
-    ("hip id", &[("sudo holdover hip id", "The HIT by which peers know this host")]),
+    (
+        "hip id",
+        &[
+            ("sudo holdover hip id", "The HIT by which peers know this host"),
+            ("sudo holdover hip id --dns server.example.org", "The line that makes it known in the DNS"),
+        ],
+    ),
     ("hip peer", &[("sudo holdover hip peer list", "All peers")]),
     (
         "hip peer add",
-        &[(
-            "sudo holdover hip peer add server 2001:21::1 192.0.2.7",
-            "By its HIT, and an address where it may be found",
-        )],
+        &[
+            (
+                "sudo holdover hip peer add server 2001:21::1 192.0.2.7",
+                "By its HIT, and an address where it may be found",
+            ),
+            ("sudo holdover hip peer add server.example.org", "By its HIP record in the DNS"),
+        ],
     ),
     ("hip peer remove", &[("sudo holdover hip peer remove server", "Its association ends")]),
     ("hip peer list", &[("sudo holdover hip peer list --hosts", "In the form of /etc/hosts")]),

@@ -1,7 +1,7 @@
 //! `holdover hip`: hosts with unmodified kernels and programs communicate over HIP, and their connections survive
 //! changes of address.
 //!
-//! [`files`] and [`invitation`] are the interface to people, [`core`] makes the daemon's decisions, without I/O, and
+//! [`files`], [`invitation`] and [`dns`] are the interface to people, [`core`] makes the daemon's decisions, without I/O, and
 //! [`daemon`] adds a TUN device, sockets, the system's addresses and the control socket ([`control`]).
 
 // This crate does I/O: clocks, sockets and files.
@@ -10,6 +10,7 @@
 pub mod control;
 pub mod core;
 pub mod daemon;
+pub mod dns;
 pub mod features;
 pub mod files;
 pub mod gcm;

@@ -1,6 +1,7 @@
 //! `holdover hip`: host identities, the peers of this host, and the daemon that talks to them.
 
 mod daemon;
+mod dns;
 mod invite;
 mod ping;
 mod proxy;
@@ -17,7 +18,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use holdover_hip::identity::Hit;
 use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
 use holdover_hipd::core::LsiPrefix;
-use holdover_hipd::files::{DEFAULT_DIRECTORY, Peer, Peers, Serves, Via, generate, read_identity, write_identity};
+use holdover_hipd::files::{
+    DEFAULT_DIRECTORY, Peer, Peers, Serves, Via, check_name, generate, read_identity, write_identity,
+};
 use serde_json::json;
 
 use crate::command_support::{print, print_error, print_json, with_causes};
@@ -33,7 +36,7 @@ pub(crate) struct HipArgs {
 enum Command {
     /// Create this host's identity: a key readable by root only.
     Keygen(KeygenArgs),
-    /// Print this host's HIT.
+    /// Print this host's HIT, or its record for the DNS.
     Id(IdArgs),
     /// Manage the accepted peers and their addresses.
     #[command(subcommand)]
@@ -99,6 +102,12 @@ enum KeyKind {
 struct IdArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
+    /// Print the HIP record (RFC 8005) to add to the zone of this name; default: "@", the zone's own name.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = dns::ZONE)]
+    dns: Option<String>,
+    /// The name of a rendezvous server of this host, for its record (repeatable; the preferred one first).
+    #[arg(long = "rendezvous", value_name = "NAME", requires = "dns")]
+    servers: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -106,7 +115,7 @@ struct IdArgs {
 
 #[derive(Subcommand, Debug)]
 enum PeerCommand {
-    /// Add a peer.
+    /// Add a peer: by its HIT, or without one from the DNS, by its HIP record (RFC 8005), its addresses and its rendezvous servers.
     Add(PeerAddArgs),
     /// Remove a peer.
     Remove(PeerRemoveArgs),
@@ -118,13 +127,18 @@ enum PeerCommand {
 struct PeerAddArgs {
     /// The peer's name on this host.
     name: String,
-    /// Its HIT, as "holdover hip id" prints it there.
-    hit: std::net::Ipv6Addr,
+    /// Its HIT, as "holdover hip id" prints it there; default: from the DNS.
+    hit: Option<std::net::Ipv6Addr>,
     /// The peer's addresses; none if it always initiates.
     addresses: Vec<IpAddr>,
-    /// The encapsulation of packets to it.
-    #[arg(long, value_enum, value_name = "PROTOCOL", default_value_t = ViaArg::Udp)]
-    via: ViaArg,
+    #[command(flatten)]
+    lookup: dns::LookupArgs,
+    /// The encapsulation of packets to it; default: "udp", but "ip" if the DNS names rendezvous servers, which forward nothing in UDP.
+    #[arg(long, value_enum, value_name = "PROTOCOL")]
+    via: Option<ViaArg>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: FileArgs,
 }
@@ -247,19 +261,39 @@ fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
 fn id(args: &IdArgs) -> Result<ExitCode, Failure> {
     let pair = read_identity(&args.directory.dir)?;
     let hit = pair.hit().to_string();
-    Ok(if args.json { print_json(&json!({ "hit": hit })) } else { print(&format!("{hit}\n")) })
+    let record = args.dns.as_deref().map(|name| dns::OwnRecord::new(pair.identity(), name, &args.servers));
+    let record = record.transpose()?;
+    Ok(match record {
+        Some(record) if args.json => print_json(&json!({ "hit": hit, "dns": record })),
+        Some(record) => print(&record.line()),
+        None if args.json => print_json(&json!({ "hit": hit })),
+        None => print(&format!("{hit}\n")),
+    })
 }
 
 fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
-    let hit = Hit(args.hit);
+    check_name(&args.name).map_err(|error| wrong(&error))?;
+    let via = args.via.map(Via::from);
+    let (peer, found) = match args.hit {
+        Some(hit) => (Peer::new(&args.name, Hit(hit), args.addresses.clone(), via.unwrap_or(Via::Udp)), None),
+        None => {
+            let found = args.lookup.find(&args.name)?;
+            (found.peer(&args.name, via), Some(found))
+        }
+    };
+    let peer = peer.map_err(|error| wrong(&error))?;
+    let hit = peer.hit();
     if read_identity(&args.files.directory.dir).is_ok_and(|own| own.hit() == hit) {
         return Err(Failure { text: format!("{hit} is this host's own: a peer is another host"), status: WRONG });
     }
-    let peer = Peer::new(&args.name, hit, args.addresses.clone(), args.via.into()).map_err(|error| wrong(&error))?;
-    let text = format!("{} is {hit}\n", peer.name);
-    Peers::change(&args.files.directory.dir, |peers| peers.add(peer).map_err(|error| wrong(&error)))?;
+    let added = peer.clone();
+    Peers::change(&args.files.directory.dir, |peers| peers.add(added).map_err(|error| wrong(&error)))?;
     tell(&args.files.socket.socket)?;
-    Ok(print(&text))
+    if args.json {
+        return Ok(print_json(&json!({ "peer": peer, "dns": found })));
+    }
+    let origin = found.map(|found| found.text()).unwrap_or_default();
+    Ok(print(&format!("{} is {hit}\n{origin}", peer.name)))
 }
 
 fn remove(args: &PeerRemoveArgs) -> Result<ExitCode, Failure> {

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod daemon;
+mod dns;
 mod internet;
 mod invite;
 mod kernel_esp;
@@ -41,6 +42,6 @@ fn main() -> ExitCode {
         [talk::TESTS, moves::TESTS, multipath::TESTS, servers::TESTS, invite::TESTS, proxy::TESTS, kernel_esp::TESTS]
             .concat();
     let kernels = kernels.into_iter().map(|(name, test)| harness.trial(name, done(test)));
-    let words = words::TESTS.iter().map(|&(name, test)| Trial::ignorable_test(name, done(test)));
+    let words = words::TESTS.iter().chain(dns::TESTS).map(|&(name, test)| Trial::ignorable_test(name, done(test)));
     harness.run(kernels.chain(words).collect())
 }

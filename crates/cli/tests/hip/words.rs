@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// Exit status, standard output and standard error.
-fn run(place: &Place, words: &str) -> (i32, String, String) {
+pub(crate) fn run(place: &Place, words: &str) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
     let output = command.current_dir(&place.0).arg("hip").args(words.split_whitespace()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -26,7 +26,7 @@ fn run(place: &Place, words: &str) -> (i32, String, String) {
 }
 
 #[track_caller]
-fn well(place: &Place, words: &str) -> String {
+pub(crate) fn well(place: &Place, words: &str) -> String {
     let (code, out, err) = run(place, words);
     assert_eq!(code, 0, "{words}: {err}");
     out

@@ -13,7 +13,7 @@ use crate::codec::{DomainId, HostId, Signature};
 /// The fewest and the most bits of an RSA modulus. RFC 7401 section 5.2.9 requires 112 bits of strength.
 const RSA_BITS: core::ops::RangeInclusive<usize> = 2048..=4096;
 /// Bytes of curve and reserved field before an EdDSA key (RFC 9374 section 3.4.1.1).
-const EDDSA_HEAD: [u8; 4] = [0, 1, 0, 0];
+pub(super) const EDDSA_HEAD: [u8; 4] = [0, 1, 0, 0];
 
 /// The kind of key of an identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

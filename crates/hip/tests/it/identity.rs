@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use holdover_hip::codec::{DomainId, HostId, Parameter};
-use holdover_hip::identity::{Algorithm, Hit, HitSuite, HostIdentity, IdentityError, KeyPair, drip_entity_tag};
+use holdover_hip::identity::{
+    Algorithm, Hit, HitSuite, HostIdentity, IdentityError, KeyPair, RecordKeyError, drip_entity_tag,
+};
 use proptest::prelude::*;
 
 use crate::support::{hit, key, seeded, unhex};
@@ -147,6 +149,61 @@ fn a_point_may_come_without_its_first_byte() {
     assert!(read.verify(b"message", &signature));
     assert_eq!(read.hit(), HitSuite::EcdsaSha384.hit(&bare));
     assert_ne!(read.hit(), pair.hit());
+}
+
+/// The numbers of IPSECKEY, and the formats of RFC 3110, RFC 6605 and RFC 8080.
+// Claim: A public key survives the format of DNS records (RFC 8005 section 5), for each kind of key; a record whose HIT is not the hash of its
+// key is refused, and so are algorithms and keys that are not supported.
+// Tests: `identity::records_that_are_no_identity`, `identity::a_point_of_a_record_has_the_form_of_its_hit`
+#[test]
+fn keys_are_read_from_resource_records() {
+    for (algorithm, number, len) in [
+        (Algorithm::Ed25519, 4, 32),
+        (Algorithm::EcdsaP256, 3, 64),
+        (Algorithm::EcdsaP384, 3, 96),
+        (Algorithm::Rsa, 2, 4 + 256),
+    ] {
+        let pair = key(algorithm, 9);
+        let (kind, public) = pair.identity().resource_record();
+        assert_eq!((kind, public.len()), (number, len), "{algorithm:?}");
+        let read = HostIdentity::from_resource_record(kind, &public, pair.hit());
+        assert_eq!(read.as_ref(), Ok(pair.identity()), "{algorithm:?}");
+        let other = key(algorithm, 10).hit();
+        let error = HostIdentity::from_resource_record(kind, &public, other).unwrap_err();
+        assert_eq!(error, RecordKeyError::Mismatch { hit: other, of_key: pair.hit() }, "{algorithm:?}");
+    }
+    let seed = unhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
+    let pair = KeyPair::from_secret(Algorithm::Ed25519, &seed).unwrap();
+    let public = unhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
+    assert_eq!(pair.identity().resource_record(), (4, Bytes::from(public)));
+}
+
+/// A HIT made of a HOST_ID without the first byte of the point is found as well, and stays the HIT of the identity.
+#[test]
+fn a_point_of_a_record_has_the_form_of_its_hit() {
+    let pair = key(Algorithm::EcdsaP384, 3);
+    let encoded = pair.identity().encoded();
+    let bare = HostIdentity::from_host_id(&host_id(7, &[&encoded[..2], &encoded[3..]].concat())).unwrap();
+    let (kind, public) = bare.resource_record();
+    assert_eq!((kind, &public), (3, &pair.identity().resource_record().1));
+    assert_eq!(HostIdentity::from_resource_record(kind, &public, bare.hit()), Ok(bare));
+}
+
+#[test]
+fn records_that_are_no_identity() {
+    let read =
+        |algorithm, key: &[u8]| HostIdentity::from_resource_record(algorithm, key, hit("2001:25::1")).unwrap_err();
+    for algorithm in [0, 1, 5, 255] {
+        assert_eq!(read(algorithm, &[1; 32]), RecordKeyError::Algorithm { algorithm });
+    }
+    assert_eq!(read(4, &[1; 57]), IdentityError::Curve { curve: 3 }.into(), "Ed448");
+    assert_eq!(read(4, &[1; 31]), IdentityError::Key.into());
+    assert_eq!(read(3, &[1; 64]), IdentityError::Key.into(), "not on the curve");
+    for len in [0, 32, 65, 97, 132] {
+        assert_eq!(read(3, &vec![4; len]), IdentityError::Key.into(), "{len} bytes");
+    }
+    let short = [&[3, 1, 0, 1][..], &[0xff; 128]].concat();
+    assert_eq!(read(2, &short), IdentityError::Key.into(), "RSA of 1024 bits");
 }
 
 proptest! {

@@ -1,0 +1,133 @@
+//! A host's name -> what its peers have to know of it (RFC 8005 section 4.2).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use domain::base::iana::Rtype;
+use holdover_hip::identity::{HitSuite, HostIdentity};
+
+use super::DomainName;
+use super::error::{DnsError, RecordError};
+use super::record::HipRecord;
+use super::resolver::Resolver;
+use crate::files::{MAX_ADDRESSES, MAX_SERVERS, check_address};
+
+/// What the DNS says of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundHost {
+    /// Its identity.
+    pub identity: HostIdentity,
+    /// Its addresses, of both IP versions by turns; at most [`MAX_ADDRESSES`].
+    pub addresses: Vec<IpAddr>,
+    /// The names of its rendezvous servers, the preferred one first.
+    pub servers: Vec<DomainName>,
+    /// Their addresses; at most [`MAX_SERVERS`].
+    pub server_addresses: Vec<IpAddr>,
+    /// Who says that the record is its own.
+    pub proof: Proof,
+    /// The resolver that has answered.
+    pub resolver: SocketAddr,
+}
+
+/// What protects a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// DNSSEC, validated by a resolver on this host, or by one that the administrator trusts.
+    Validated,
+    /// The resolver says that it has validated it. Anyone on the path to it can say so, too.
+    Claimed,
+    /// Nothing.
+    Nothing,
+}
+
+impl Proof {
+    fn of(is_validated: bool, is_trusted: bool) -> Self {
+        match (is_validated, is_trusted) {
+            (true, true) => Self::Validated,
+            (true, false) => Self::Claimed,
+            (false, _) => Self::Nothing,
+        }
+    }
+}
+
+/// Looks a host up: its HIP record, its addresses, and those of its rendezvous servers. With `requires_dnssec` the HIP record must be
+/// [`Proof::Validated`]; addresses need no proof, as the host at them proves its identity itself.
+///
+/// # Errors
+/// [`DnsError`].
+pub fn find_host(resolver: &Resolver, name: &DomainName, requires_dnssec: bool) -> Result<FoundHost, DnsError> {
+    let answer = resolver.look_up(name, Rtype::HIP)?;
+    let server = answer.server;
+    let (record, identity) = select(name, &answer.records)?;
+    let proof = Proof::of(answer.is_validated, resolver.is_trusted(server));
+    match proof {
+        Proof::Nothing if requires_dnssec => return Err(DnsError::NotValidated { name: name.clone(), server }),
+        Proof::Claimed if requires_dnssec => return Err(DnsError::NotTrusted { name: name.clone(), server }),
+        _ => {}
+    }
+    let mut addresses = find_addresses(resolver, name)?;
+    addresses.truncate(MAX_ADDRESSES);
+    let mut server_addresses = Vec::new();
+    for server in &record.servers {
+        if server_addresses.len() < MAX_SERVERS {
+            server_addresses.extend(find_addresses(resolver, server)?);
+        }
+    }
+    server_addresses.truncate(MAX_SERVERS);
+    Ok(FoundHost { identity, addresses, servers: record.servers, server_addresses, proof, resolver: server })
+}
+
+/// Of the records whose key is supported, the one of the preferred HIT suite. A record whose HIT is not the hash of its key, or that cannot be
+/// read, makes all of them unusable.
+fn select(name: &DomainName, records: &[Vec<u8>]) -> Result<(HipRecord, HostIdentity), DnsError> {
+    let unusable = |source| DnsError::Record { name: name.clone(), source };
+    let (mut usable, mut unsupported) = (Vec::new(), None);
+    for data in records {
+        let record = HipRecord::parse(data).map_err(unusable)?;
+        match record.identity() {
+            Ok(identity) => usable.push((record, identity)),
+            Err(error) if is_unsupported(&error) => unsupported = Some(error),
+            Err(error) => return Err(unusable(error)),
+        }
+    }
+    let preference = |identity: &HostIdentity| {
+        let suite = identity.algorithm().suite();
+        (HitSuite::ALL.iter().position(|&it| it == suite), identity.hit())
+    };
+    let preferred = usable.into_iter().min_by_key(|(_, identity)| preference(identity));
+    preferred.ok_or_else(|| unsupported.map_or_else(|| DnsError::NoRecord { name: name.clone() }, unusable))
+}
+
+fn is_unsupported(error: &RecordError) -> bool {
+    use holdover_hip::identity::{IdentityError, RecordKeyError};
+    matches!(
+        error,
+        RecordError::Identity(
+            RecordKeyError::Algorithm { .. } | RecordKeyError::Key(IdentityError::Curve { .. } | IdentityError::Key)
+        )
+    )
+}
+
+/// The addresses of a name that a host may have; none if the name does not exist. One IP version is enough.
+fn find_addresses(resolver: &Resolver, name: &DomainName) -> Result<Vec<IpAddr>, DnsError> {
+    let of_version = |rtype| match resolver.look_up(name, rtype) {
+        Ok(answer) => Ok(answer.records.iter().filter_map(|data| address(data)).collect::<Vec<_>>()),
+        Err(DnsError::NoSuchName { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    let (ipv6, ipv4) = match (of_version(Rtype::AAAA), of_version(Rtype::A)) {
+        (Err(error), Err(_)) => return Err(error),
+        (ipv6, ipv4) => (ipv6.unwrap_or_default(), ipv4.unwrap_or_default()),
+    };
+    let mut addresses = Vec::new();
+    for index in 0..ipv6.len().max(ipv4.len()) {
+        addresses.extend([ipv6.get(index), ipv4.get(index)].into_iter().flatten());
+    }
+    addresses.retain(|&address| check_address(address).is_ok());
+    Ok(addresses)
+}
+
+/// The data of an A or AAAA record.
+fn address(data: &[u8]) -> Option<IpAddr> {
+    let ipv4 = <[u8; 4]>::try_from(data).map(|octets| Ipv4Addr::from(octets).into());
+    ipv4.or_else(|_| <[u8; 16]>::try_from(data).map(|octets| Ipv6Addr::from(octets).into())).ok()
+}
