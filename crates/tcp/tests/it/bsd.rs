@@ -185,6 +185,7 @@ fn reno_continues_after_a_timeout_and_a_fast_retransmit() {
     t.at(1700).inject(seg().ack(3001));
     t.expect_segments(3001, 5001, Reason::LossRecovery);
     t.at(1800).inject(seg().ack(8001));
+    t.expect_segments(8001, 11_001, Reason::NewData);
     assert_eq!(t.connection.counters().timeouts, 1);
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
