@@ -204,10 +204,11 @@ impl FlowRecord {
     }
 
     /// Whether the record takes the place of a flow that packets have shown here: it is of the same connection, all that
-    /// the flow knows is in it, and it knows more.
+    /// the flow knows is in it, its end included, and it knows more.
     pub fn supersedes(&self, known: &Flow) -> bool {
         let halves = [(&self.outgoing, &known.outgoing), (&self.incoming, &known.incoming)];
         self.may_be(known)
+            && known.stage & !u16::from(self.stage) == 0
             && halves.iter().all(|(record, half)| record.covers(half))
             && halves.iter().any(|(record, half)| record.exceeds(half))
     }
@@ -407,7 +408,8 @@ impl HalfRecord {
         let acks = half.flags & HALF_ACKED == 0
             || has_acks && reaches(self.acked, half.acked) && reaches(self.shown, half.shown);
         let end = end_of(half).is_none_or(|end| self.flags & HAS_RUN != 0 && reaches(self.run_end, end));
-        acks && end && (half.lacks_window_shift() || self.window_shift == half.window_shift)
+        let closes = half.flags & (HALF_ENDING | HALF_RESET) & !u32::from(self.flags) == 0;
+        acks && end && closes && (half.lacks_window_shift() || self.window_shift == half.window_shift)
     }
 
     /// Whether the record knows something that a half that it covers does not.

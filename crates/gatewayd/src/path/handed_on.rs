@@ -197,6 +197,14 @@ pub(crate) mod testing {
             flow
         }
 
+        /// The mobile host sends a FIN after the transfer.
+        pub(crate) fn end_by_mobile(&self, flow: &mut Flow, now: Instant) {
+            let end = Seq::new(self.isn) + 1 + self.segments * self.segment;
+            let (seq, ack) = if self.is_upload { (end, Seq::new(8)) } else { (Seq::new(8), end) };
+            let fin = Segment { seq, ack, flags: Flags::FIN | Flags::ACK, window: 50_000, ..Segment::default() };
+            self.pass(flow, now, Direction::Incoming, fin, &LinkState::default());
+        }
+
         fn pass(&self, flow: &mut Flow, now: Instant, direction: Direction, segment: Segment, link: &LinkState) {
             let Connection { local, remote } = self.connection();
             let (from, to) = if direction == Direction::Outgoing { (local, remote) } else { (remote, local) };

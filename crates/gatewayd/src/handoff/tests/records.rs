@@ -141,7 +141,7 @@ fn a_record_is_made_of_connections_in_use_only() {
 }
 
 // Claim: What a gateway has learned from packets is not changed by an older record: the later numbers win, a connection whose SYN was seen
-// is another one, and only an unknown window shift is taken from a record.
+// is another one, an end that only the new gateway has seen stays, and only an unknown window shift is taken from a record.
 #[test]
 fn the_later_numbers_win_and_a_record_of_another_connection_changes_nothing() {
     let now = Instant::from_secs(5000);
@@ -157,6 +157,11 @@ fn the_later_numbers_win_and_a_record_of_another_connection_changes_nothing() {
         assert!(record.supersedes(&Transfer { segments: 200, ..unseen }.until(now)));
         assert_eq!(shifts(&unseen.until(now)), [(Direction::Outgoing, 7), (Direction::Incoming, 7)]);
         assert!(record.supersedes(&older.until(now)));
+        for known in [older, Transfer { segments: 200, ..unseen }] {
+            let mut ended = known.until(now);
+            known.end_by_mobile(&mut ended, now);
+            assert!(!record.supersedes(&ended), "a FIN that the former gateway has not seen");
+        }
         assert!(record.supersedes(&Flow::new()));
         // And after it.
         let later = Transfer { segments: 350, ..unseen }.until(now);
