@@ -200,7 +200,9 @@ impl Waker {
             count += 1;
             last = BOTH.into_iter().fold(last, |last, direction| last.max(flow.half(direction).progress_at(direction)));
             let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
-            if !matches!(treatment, Some(Treatment::Wake(_))) {
+            // Without room for details the flow table does not know that ACKs are held.
+            let is_woken = matches!(treatment, Some(Treatment::Wake(_))) && path.holds_acks(connection);
+            if !is_woken {
                 self.show_held(now, connection, &flow, path);
             }
         }

@@ -65,30 +65,51 @@ impl KernelPath {
             }
             self.remove_connection(connection);
         }
-        let is_detailed = link.is_some() && (record.is_detailed() || is_held(&flow));
+        // The details come first: packets look for them by the entry. Without room the entry has to do.
+        let wants_details = link.is_some() && (record.is_detailed() || is_held(&flow));
+        let is_detailed = wants_details && self.insert_details(connection, &flow);
         let entry = Entry::handed_on(&flow, link.map_or(NO_LINK as u16, u16::from), is_detailed);
-        let key = Plain(Key::new(connection));
-        match self.flows.entries.insert(key, Plain(entry), NO_EXIST) {
-            Ok(()) => {}
+        match self.flows.entries.insert(Plain(Key::new(connection)), Plain(entry), NO_EXIST) {
+            Ok(()) => {
+                self.begin_turn();
+                (TakenIn::Anew, flow)
+            }
             Err(MapError::SyscallError(SyscallError { io_error, .. }))
                 if io_error.raw_os_error() == Some(libc::EEXIST) =>
             {
-                // A packet has come between.
-                return (TakenIn::Known, flow);
+                // A packet has added an entry since.
+                self.remove_unused_details(connection);
+                let known = self.flow(connection).unwrap_or(flow);
+                self.complete_shifts(now, record, &known);
+                (TakenIn::Known, known)
             }
-            Err(_) => return (TakenIn::Full, flow),
-        }
-        if is_detailed {
-            // Without room the entry has to do.
-            let _ = self.flows.details.insert(key, Plain(flow), NO_EXIST);
-            // The details would hide what a packet has changed in the entry between.
-            let is_untouched = self.flows.entries.get(&key, LOCK).is_ok_and(|Plain(now)| now == entry);
-            if !is_untouched {
-                let _ = self.flows.details.remove(&key);
+            Err(_) => {
+                self.remove_unused_details(connection);
+                (TakenIn::Full, flow)
             }
         }
-        self.begin_turn();
-        (TakenIn::Anew, flow)
+    }
+
+    /// Whether the flow table has ACKs of a connection that were not shown.
+    pub(crate) fn holds_acks(&self, connection: Connection) -> bool {
+        self.flow(connection).is_some_and(|flow| is_held(&flow))
+    }
+
+    /// Adds the details of a connection without an entry. Returns whether there was room.
+    fn insert_details(&mut self, connection: Connection, flow: &Flow) -> bool {
+        let key = Plain(Key::new(connection));
+        // Details of a connection of the same name whose entry was evicted.
+        let _ = self.flows.details.remove(&key);
+        self.flows.details.insert(key, Plain(*flow), NO_EXIST).is_ok()
+    }
+
+    /// Removes details to which no entry refers.
+    fn remove_unused_details(&mut self, connection: Connection) {
+        let key = Plain(Key::new(connection));
+        let is_used = self.flows.entries.get(&key, LOCK).is_ok_and(|Plain(entry)| entry.is_detailed());
+        if !is_used {
+            let _ = self.flows.details.remove(&key);
+        }
     }
 
     /// Tells the flow path the window shifts that it could not see in mid-life.
@@ -249,6 +270,7 @@ mod tests {
         other.local.set_port(81);
         let one_more = FlowRecord::of(now, other, &flow, true).unwrap();
         assert_eq!(old.take_in(now, &one_more, Some(OWN_LINK)).0, TakenIn::Full);
+        assert!(old.holds_acks(connection) && !old.holds_acks(other));
         assert_eq!(old.take_connections(now, MOBILE, 8, |_| true), []);
         let taken = old.take_connections(now, MOBILE, 8, |_| false);
         assert_eq!(taken.len(), 1);
