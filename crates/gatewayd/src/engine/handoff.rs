@@ -67,7 +67,7 @@ impl Engine {
                 }
                 Event::RecordsWanted { transfer } => {
                     let seen = self.path.seen(transfer.0);
-                    self.moves.note_wanted(now, transfer, seen);
+                    self.moves.note_wanted(transfer, seen);
                 }
                 Event::Records { mobile, bytes, are_last } => self.take_in_records(now, mobile, bytes, are_last),
                 Event::RecordsLost { mobile, records } => {

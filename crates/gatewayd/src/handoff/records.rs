@@ -84,7 +84,8 @@ pub(crate) fn unpack(now: Instant, bytes: &[u8]) -> Option<(Instant, Vec<FlowRec
         records.extend(FlowRecord::from_bytes(record));
         rest = after;
     }
-    Some((Instant::from_nanos(now.as_nanos().saturating_sub(ago.as_nanos())), records))
+    // 0 means never in the flow path.
+    Some((Instant::from_nanos(now.as_nanos().saturating_sub(ago.as_nanos()).max(1)), records))
 }
 
 /// The state of all records under way.
