@@ -85,9 +85,10 @@ impl Moves {
         present.map(|(_, arriving)| arriving.wake_at).min()
     }
 
-    /// The state of a mobile host in the path is dropped.
-    pub(super) fn forget(&mut self, mobile: IpAddr) {
+    /// The state of a mobile host in the path is dropped. Returns whether its connections were handed on.
+    pub(super) fn forget(&mut self, mobile: IpAddr) -> bool {
         self.arriving.remove(&mobile);
+        self.left.remove(&mobile)
     }
 }
 
@@ -139,13 +140,6 @@ impl Engine {
         if count > 0 {
             tracing::info!(%mobile, connections = count, "taken in from another gateway");
             self.moves.note_arrived(now, mobile, last.map_or(since, |last| last.max(since)).min(now), are_last);
-        }
-    }
-
-    /// A mobile host that has moved is gone: so are connections that its last packets have shown here since these were handed on.
-    pub(super) fn forget_moved(&mut self, mobile: IpAddr) {
-        if self.moves.left.remove(&mobile) {
-            self.path.forget_connections(mobile);
         }
     }
 }

@@ -112,14 +112,16 @@ impl Engine {
         let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);
         for mobile in self.attachments.see_off(now, &mut self.diverter, ownership, handoff) {
             self.forget_path(mobile);
-            self.forget_moved(mobile);
         }
     }
 
     /// Drops the state of a mobile host in the path.
     pub(super) fn forget_path(&mut self, mobile: IpAddr) {
         self.path.forget(mobile);
-        self.moves.forget(mobile);
+        if self.moves.forget(mobile) {
+            // Its last packets have shown some again.
+            self.path.forget_connections(mobile);
+        }
         if let Some(echo) = &mut self.echo {
             echo.forget(mobile);
         }
