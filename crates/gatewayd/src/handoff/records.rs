@@ -127,7 +127,8 @@ impl Records {
     /// Records of a claim are expected.
     pub(super) fn want(&mut self, mobile: IpAddr, id: u64) {
         if self.wanted.len() >= MOST && !self.wanted.contains_key(&mobile) {
-            self.wanted.pop_first();
+            let oldest = self.wanted.iter().min_by_key(|(_, wanted)| wanted.last).map(|(&oldest, _)| oldest);
+            oldest.and_then(|oldest| self.wanted.remove(&oldest));
         }
         let anew = || Wanted { first: id, last: id, has_left: false, arrived: BTreeMap::new() };
         let wanted = self.wanted.entry(mobile).or_insert_with(anew);

@@ -12,6 +12,7 @@ use super::super::message::{Body, Message};
 use super::super::records::{MOST_RECORDS, Part, unpack};
 use super::super::relay::{Event, Relay};
 use super::super::sealed::OVERHEAD;
+use super::super::transfer::MOST;
 use super::{address, epoch, mobile};
 use crate::cluster::Epoch;
 use crate::path::testing::Transfer;
@@ -376,6 +377,24 @@ fn late_records_follow_a_mobile_host_and_unconfirmed_ones_come_back_with_it() {
     old.claim(now, mobile(), epoch(3), &[address(1)]);
     assert_eq!(old.poll_event(), Some(Event::Records { mobile: mobile(), bytes, are_last: true }));
     assert!(!old.are_records_under_way());
+}
+
+/// The address of each is lower than those of all before.
+#[test]
+fn a_mobile_host_makes_room_for_those_claimed_after_it() {
+    let (now, most) = (Instant::ZERO, MOST as u32);
+    let mut new = Relay::new(vec![address(0)]);
+    new.want_records();
+    let host = |number: u32| IpAddr::from((u32::MAX - number).to_be_bytes());
+    for number in 0..=most {
+        new.claim(now, host(number), Epoch::default(), &[]);
+    }
+    let arrives = |number: u32| {
+        let body = Body::Records { number: 0, of: 1, bytes: vec![0] };
+        new.handle_message(now, address(0), Message { id: u64::from(number) + 1, mobile: host(number), body });
+        new.poll_event().is_some()
+    };
+    assert_eq!([0, 1, most - 1, most].map(arrives), [false, true, true, true]);
 }
 
 #[test]
