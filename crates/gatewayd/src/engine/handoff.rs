@@ -71,7 +71,7 @@ impl Engine {
                 }
                 Event::Records { mobile, bytes, are_last } => self.take_in_records(now, mobile, bytes, are_last),
                 Event::RecordsLost { mobile, records } => {
-                    tracing::info!(%mobile, records, "connections stay unknown to another gateway");
+                    tracing::info!(%mobile, records, "another gateway does not get to know connections");
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),

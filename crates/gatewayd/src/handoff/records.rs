@@ -70,6 +70,11 @@ impl Part {
         let records = unpack(Instant::ZERO, &bytes).map_or(0, |(_, records)| records.len() as u32);
         Self { bytes, records }
     }
+
+    /// The number of its records.
+    pub(super) const fn records(&self) -> u32 {
+        self.records
+    }
 }
 
 /// When the mobile host was last heard at the former gateway, and the records of its connections, except those of another version and
@@ -145,7 +150,7 @@ impl Records {
         }
     }
 
-    /// A mobile host is back: takes its unconfirmed records back.
+    /// A mobile host is back, or at another gateway: takes its unconfirmed records back.
     pub(super) fn take_back(&mut self, mobile: IpAddr) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         for (_, outbox) in self.outboxes.extract_if(.., |(other, ..), _| *other == mobile) {

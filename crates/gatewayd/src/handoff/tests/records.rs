@@ -375,8 +375,32 @@ fn late_records_follow_a_mobile_host_and_unconfirmed_ones_come_back_with_it() {
     old.want_records();
     while old.poll_event().is_some() {}
     old.claim(now, mobile(), epoch(3), &[address(1)]);
-    assert_eq!(old.poll_event(), Some(Event::Records { mobile: mobile(), bytes, are_last: true }));
+    assert_eq!(old.poll_event(), Some(Event::Records { mobile: mobile(), bytes: bytes.clone(), are_last: true }));
     assert!(!old.are_records_under_way());
+    // They do not follow it after its packets.
+    middle.end(now, mobile());
+    middle.pass_records_on(now, mobile(), bytes);
+    assert_eq!(middle.poll_event(), Some(Event::RecordsLost { mobile: mobile(), records: 4 }));
+}
+
+/// The mobile host goes from 0 to 1, which does not answer, and on to 2.
+#[test]
+fn unconfirmed_records_go_to_the_next_gateway_that_claims_their_mobile_host() {
+    let now = Instant::ZERO;
+    let (second, third) = (address(1), address(2));
+    let mut old = Relay::new(vec![second, third]);
+    old.handle_message(now, second, claim(1, 1));
+    let [part] = &parts(4)[..] else { panic!("one datagram") };
+    old.send_records(now, (mobile(), second, 1), vec![part.clone()]);
+    while old.poll_transmit().is_some() {}
+    old.handle_message(now, third, claim(7, 1));
+    let sent = std::iter::from_fn(|| old.poll_transmit());
+    let records = sent.filter(|(_, message)| matches!(message.body, Body::Records { number: 0, of: 1, .. }));
+    assert_eq!(records.map(|(to, message)| (to, message.id)).collect::<Vec<_>>(), [(third, 7)]);
+    old.handle_message(now, third, Message { body: Body::GotRecords { number: 0 }, ..claim(7, 1) });
+    assert!(!old.are_records_under_way());
+    let lost = |event: &Event| matches!(event, Event::RecordsLost { .. });
+    assert!(!std::iter::from_fn(|| old.poll_event()).any(|event| lost(&event)));
 }
 
 /// The address of each is lower than those of all before.
