@@ -10,8 +10,9 @@
 //!    | ------ got records (id, 1) -------------> |
 //! ```
 //!
-//! Each is repeated until it is confirmed, and counts once. A gateway that gives up, a claim without a version, and a gateway that does not
-//! know these messages leave the new gateway to learn the connections from their packets.
+//! Each is repeated until it is confirmed, and counts once. If another gateway claims the mobile host first, unconfirmed records are sent
+//! to that one instead. A gateway that gives up, a claim without a version, and a gateway that does not know these messages leave the new
+//! gateway to learn the connections from their packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +32,7 @@ pub(crate) const MOST_RECORDS: usize = 256;
 /// The most bytes of records in a datagram, so that IP does not fragment it: with the message's header and the seal 1,400.
 const PART_BYTES: usize = 1280;
 
-/// The most bytes of unconfirmed records of all mobile hosts. What exceeds it stays behind.
+/// The most bytes of unconfirmed records of all mobile hosts. Records beyond it are not sent.
 const MOST_BYTES: usize = 8 << 20;
 
 /// The transfers of one mobile host whose records are expected.
