@@ -35,7 +35,7 @@ const PART_BYTES: usize = 1280;
 /// The most bytes of unconfirmed records of all mobile hosts. Records beyond it are not sent.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The transfers of one mobile host whose records are expected.
+/// The transfers of one mobile host whose datagrams of records are remembered: the latest ones.
 const MOST_SENDERS: usize = 64;
 
 /// Records in a datagram: the age of the last packet of the mobile host at the sender, in microseconds (4 bytes), and each record, after
@@ -133,8 +133,10 @@ impl Records {
     /// Records of a claim are expected.
     pub(super) fn want(&mut self, mobile: IpAddr, id: u64) {
         if self.wanted.len() >= MOST && !self.wanted.contains_key(&mobile) {
-            let oldest = self.wanted.iter().min_by_key(|(_, wanted)| wanted.last).map(|(&oldest, _)| oldest);
-            oldest.and_then(|oldest| self.wanted.remove(&oldest));
+            let oldest = self.wanted.iter().min_by_key(|(_, wanted)| wanted.last);
+            if let Some(oldest) = oldest.map(|(&mobile, _)| mobile) {
+                self.wanted.remove(&oldest);
+            }
         }
         let anew = || Wanted { first: id, last: id, has_left: false, arrived: BTreeMap::new() };
         let wanted = self.wanted.entry(mobile).or_insert_with(anew);
@@ -214,7 +216,11 @@ impl Records {
             return None;
         }
         if wanted.arrived.len() >= MOST_SENDERS && !wanted.arrived.contains_key(&(peer, id)) {
-            return None;
+            // If its records come again, they change nothing.
+            let oldest = wanted.arrived.keys().min_by_key(|(_, id)| *id).copied();
+            if let Some(oldest) = oldest {
+                wanted.arrived.remove(&oldest);
+            }
         }
         let arrived = wanted.arrived.entry((peer, id)).or_default();
         let is_new = *arrived & 1 << number == 0;
