@@ -1,4 +1,4 @@
-//! Records of flows for another gateway: what of a [`Flow`] is meaningful there, in at most [`FlowRecord::MAX_BYTES`].
+//! Records of flows for another gateway: the part of a [`Flow`] that is meaningful there, in at most [`FlowRecord::MAX_BYTES`].
 //!
 //! A record has the state that both ends have agreed on or shown: windows, sequence numbers, timestamps. Times are ages,
 //! relative to the moment at which the record was made, as the clocks of two machines have nothing in common; the time on
@@ -105,7 +105,7 @@ const HAS_ISN: u8 = STAGE_ISN as u8;
 /// With the number of ACKs shown: there were more.
 const CUT: u8 = 0x80;
 
-/// The age of what never was.
+/// The age of an event that has not happened.
 const NEVER: u32 = u32::MAX;
 
 /// The unit of the time between two TSvals: 5 days fit.
@@ -114,7 +114,7 @@ const SPAN_UNIT_NS: u64 = 100_000;
 /// Bytes of a SACK block, or of an ACK with its age.
 const PAIR_BYTES: usize = 8;
 
-/// What IPv4 addresses begin with.
+/// The prefix of IPv4-mapped addresses (RFC 4291 section 2.5.5.2).
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// The longest run in a record, in bytes: more than any window that is held back.
@@ -204,10 +204,11 @@ impl FlowRecord {
     }
 
     /// Whether the record takes the place of a flow that packets have shown here: it is of the same connection, all that
-    /// the flow knows is in it, and it knows more.
+    /// the flow knows is in it, its end included, and it knows more.
     pub fn supersedes(&self, known: &Flow) -> bool {
         let halves = [(&self.outgoing, &known.outgoing), (&self.incoming, &known.incoming)];
         self.may_be(known)
+            && known.stage & !u16::from(self.stage) == 0
             && halves.iter().all(|(record, half)| record.covers(half))
             && halves.iter().any(|(record, half)| record.exceeds(half))
     }
@@ -240,7 +241,7 @@ impl FlowRecord {
         bytes
     }
 
-    /// Parses a record; `None` for another version, and for what no flow can be.
+    /// Parses a record; `None` for another version, and for values that no flow has.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut record = Self::default();
         let mut input = Input(bytes);
@@ -401,16 +402,17 @@ impl HalfRecord {
         half.shown_next = (len % MOST_SHOWN) as u32;
     }
 
-    /// Whether all that a half knows is in the record.
+    /// Whether the record has everything that a half has.
     fn covers(&self, half: &Half) -> bool {
         let has_acks = self.flags & ACKED != 0;
         let acks = half.flags & HALF_ACKED == 0
             || has_acks && reaches(self.acked, half.acked) && reaches(self.shown, half.shown);
         let end = end_of(half).is_none_or(|end| self.flags & HAS_RUN != 0 && reaches(self.run_end, end));
-        acks && end && (half.lacks_window_shift() || self.window_shift == half.window_shift)
+        let closes = half.flags & (HALF_ENDING | HALF_RESET) & !u32::from(self.flags) == 0;
+        acks && end && closes && (half.lacks_window_shift() || self.window_shift == half.window_shift)
     }
 
-    /// Whether the record knows something that a half that it covers does not.
+    /// Whether the record has something that is missing in a half that it covers.
     fn exceeds(&self, half: &Half) -> bool {
         let has_acks = self.flags & ACKED != 0;
         let acks = has_acks && (half.flags & HALF_ACKED == 0 || self.acked != half.acked);
@@ -419,7 +421,7 @@ impl HalfRecord {
         acks || end || shift
     }
 
-    /// Whether the numbers of a half can be of the same data.
+    /// Whether the sequence numbers of a half can belong to the same data.
     fn is_near(&self, half: &Half) -> bool {
         let both = self.flags & ACKED != 0 && half.flags & HALF_ACKED != 0;
         !both || reaches(self.acked, half.acked) || reaches(half.acked, self.acked)

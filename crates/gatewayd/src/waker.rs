@@ -200,21 +200,33 @@ impl Waker {
             count += 1;
             last = BOTH.into_iter().fold(last, |last, direction| last.max(flow.half(direction).progress_at(direction)));
             let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
-            if !matches!(treatment, Some(Treatment::Wake(_))) {
-                self.show_held(now, connection, &flow, path);
+            // Without room for details the flow table does not know that ACKs are held.
+            let is_woken = matches!(treatment, Some(Treatment::Wake(_))) && path.holds_acks(connection);
+            if !is_woken {
+                self.show_held(now, connection, &flow, link, path);
             }
         }
         (count, last)
     }
 
     /// Shows senders the ACKs that a former gateway has held for them, each as its receiver has sent it: no controller does that here.
-    fn show_held(&mut self, now: Instant, connection: Connection, flow: &Flow, path: &mut KernelPath) {
+    fn show_held(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        flow: &Flow,
+        link: Option<u8>,
+        path: &mut KernelPath,
+    ) {
         let mobile = connection.remote.ip();
         for direction in BOTH {
             let half = flow.half(direction);
             let Some(acked) = half.acked().filter(|_| half.is_held()) else { continue };
             let Some(packet) = half.ack_up_to(acked, connection.of_sender_going(direction)) else { continue };
-            path.of_mobile((mobile, OWN_LINK), &self.modes).order(now, connection, direction, Order::Show(acked));
+            // Without a link there are no details, and an entry has them as shown.
+            if let Some(link) = link {
+                path.of_mobile((mobile, link), &self.modes).order(now, connection, direction, Order::Show(acked));
+            }
             self.shown.push_back((mobile, Injected { direction, packet }));
         }
     }

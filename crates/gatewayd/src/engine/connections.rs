@@ -34,8 +34,8 @@ pub(super) struct Moves {
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
     transfer: Transfer,
-    /// When it was last heard here, or fell silent.
-    since: Instant,
+    /// When it was last heard here, or fell silent. `None` if that is not known, or was forgotten.
+    since: Option<Instant>,
     /// Whether this gateway knew it.
     is_known: bool,
 }
@@ -51,8 +51,8 @@ struct Arriving {
 
 impl Moves {
     /// Another gateway has claimed a mobile host and asks for its connections.
-    pub(super) fn note_wanted(&mut self, now: Instant, transfer: Transfer, seen: Option<Seen>) {
-        let since = seen.and_then(|seen| seen.down_at.or(seen.heard_at)).unwrap_or(now);
+    pub(super) fn note_wanted(&mut self, transfer: Transfer, seen: Option<Seen>) {
+        let since = seen.and_then(|seen| seen.down_at.or(seen.heard_at));
         self.arriving.remove(&transfer.0);
         self.leaving.insert(transfer.0, Leaving { transfer, since, is_known: seen.is_some() });
     }
@@ -85,9 +85,10 @@ impl Moves {
         present.map(|(_, arriving)| arriving.wake_at).min()
     }
 
-    /// The state of a mobile host in the path is dropped.
-    pub(super) fn forget(&mut self, mobile: IpAddr) {
+    /// The state of a mobile host in the path is dropped. Returns whether its connections were handed on.
+    pub(super) fn forget(&mut self, mobile: IpAddr) -> bool {
         self.arriving.remove(&mobile);
+        self.left.remove(&mobile)
     }
 }
 
@@ -121,7 +122,9 @@ impl Engine {
         }
         if let (Some(handoff), false) = (&mut self.handoff, records.is_empty()) {
             tracing::info!(%mobile, connections = records.len(), "handed on to another gateway");
-            handoff.send_records(now, leaving.transfer, Part::pack(now, leaving.since, &records), records.len());
+            // If it is unknown, the latest time in the records counts.
+            let since = leaving.since.unwrap_or(Instant::ZERO);
+            handoff.send_records(now, leaving.transfer, Part::pack(now, since, &records), records.len());
         }
     }
 
@@ -137,13 +140,6 @@ impl Engine {
         if count > 0 {
             tracing::info!(%mobile, connections = count, "taken in from another gateway");
             self.moves.note_arrived(now, mobile, last.map_or(since, |last| last.max(since)).min(now), are_last);
-        }
-    }
-
-    /// A mobile host that has moved is gone: so are connections that its last packets have shown here since these were handed on.
-    pub(super) fn forget_moved(&mut self, mobile: IpAddr) {
-        if self.moves.left.remove(&mobile) {
-            self.path.forget_connections(mobile);
         }
     }
 }

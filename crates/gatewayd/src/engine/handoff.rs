@@ -67,11 +67,11 @@ impl Engine {
                 }
                 Event::RecordsWanted { transfer } => {
                     let seen = self.path.seen(transfer.0);
-                    self.moves.note_wanted(now, transfer, seen);
+                    self.moves.note_wanted(transfer, seen);
                 }
                 Event::Records { mobile, bytes, are_last } => self.take_in_records(now, mobile, bytes, are_last),
                 Event::RecordsLost { mobile, records } => {
-                    tracing::info!(%mobile, records, "connections stay unknown to another gateway");
+                    tracing::info!(%mobile, records, "another gateway does not get to know connections");
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
@@ -112,14 +112,16 @@ impl Engine {
         let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);
         for mobile in self.attachments.see_off(now, &mut self.diverter, ownership, handoff) {
             self.forget_path(mobile);
-            self.forget_moved(mobile);
         }
     }
 
     /// Drops the state of a mobile host in the path.
     pub(super) fn forget_path(&mut self, mobile: IpAddr) {
         self.path.forget(mobile);
-        self.moves.forget(mobile);
+        if self.moves.forget(mobile) {
+            // Its last packets have shown some again.
+            self.path.forget_connections(mobile);
+        }
         if let Some(echo) = &mut self.echo {
             echo.forget(mobile);
         }

@@ -49,7 +49,7 @@ pub struct HandoffCounters {
     /// Connections known by records of other gateways.
     #[serde(default)]
     pub connections_came: u64,
-    /// Connections whose records were never confirmed, or for which there was no room.
+    /// Connections whose records were never confirmed, for which there was no room, or that came too late to follow their mobile host.
     #[serde(default)]
     pub connections_lost: u64,
     /// Datagrams that are not authentic.

@@ -10,8 +10,9 @@
 //!    | ------ got records (id, 1) -------------> |
 //! ```
 //!
-//! Each is repeated until it is confirmed, and counts once. A gateway that gives up, a claim without a version, and a gateway that does not
-//! know these messages leave the new gateway to learn the connections from their packets.
+//! Each is repeated until it is confirmed, and counts once. If another gateway claims the mobile host first, unconfirmed records are sent
+//! to that one instead. A gateway that gives up, a claim without a version, and a gateway that does not know these messages leave the new
+//! gateway to learn the connections from their packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -31,10 +32,10 @@ pub(crate) const MOST_RECORDS: usize = 256;
 /// The most bytes of records in a datagram, so that IP does not fragment it: with the message's header and the seal 1,400.
 const PART_BYTES: usize = 1280;
 
-/// The most bytes of unconfirmed records of all mobile hosts. What exceeds it stays behind.
+/// The most bytes of unconfirmed records of all mobile hosts. Records beyond it are not sent.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The transfers of one mobile host whose records are expected.
+/// The transfers of one mobile host whose datagrams of records are remembered: the latest ones.
 const MOST_SENDERS: usize = 64;
 
 /// Records in a datagram: the age of the last packet of the mobile host at the sender, in microseconds (4 bytes), and each record, after
@@ -70,6 +71,11 @@ impl Part {
         let records = unpack(Instant::ZERO, &bytes).map_or(0, |(_, records)| records.len() as u32);
         Self { bytes, records }
     }
+
+    /// The number of its records.
+    pub(super) const fn records(&self) -> u32 {
+        self.records
+    }
 }
 
 /// When the mobile host was last heard at the former gateway, and the records of its connections, except those of another version and
@@ -84,7 +90,8 @@ pub(crate) fn unpack(now: Instant, bytes: &[u8]) -> Option<(Instant, Vec<FlowRec
         records.extend(FlowRecord::from_bytes(record));
         rest = after;
     }
-    Some((Instant::from_nanos(now.as_nanos().saturating_sub(ago.as_nanos())), records))
+    // 0 means never in the flow path.
+    Some((Instant::from_nanos(now.as_nanos().saturating_sub(ago.as_nanos()).max(1)), records))
 }
 
 /// The state of all records under way.
@@ -126,7 +133,10 @@ impl Records {
     /// Records of a claim are expected.
     pub(super) fn want(&mut self, mobile: IpAddr, id: u64) {
         if self.wanted.len() >= MOST && !self.wanted.contains_key(&mobile) {
-            self.wanted.pop_first();
+            let oldest = self.wanted.iter().min_by_key(|(_, wanted)| wanted.last);
+            if let Some(oldest) = oldest.map(|(&mobile, _)| mobile) {
+                self.wanted.remove(&oldest);
+            }
         }
         let anew = || Wanted { first: id, last: id, has_left: false, arrived: BTreeMap::new() };
         let wanted = self.wanted.entry(mobile).or_insert_with(anew);
@@ -143,7 +153,7 @@ impl Records {
         }
     }
 
-    /// A mobile host is back: takes its unconfirmed records back.
+    /// A mobile host is back, or at another gateway: takes its unconfirmed records back.
     pub(super) fn take_back(&mut self, mobile: IpAddr) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         for (_, outbox) in self.outboxes.extract_if(.., |(other, ..), _| *other == mobile) {
@@ -206,7 +216,11 @@ impl Records {
             return None;
         }
         if wanted.arrived.len() >= MOST_SENDERS && !wanted.arrived.contains_key(&(peer, id)) {
-            return None;
+            // If its records come again, they change nothing.
+            let oldest = wanted.arrived.keys().min_by_key(|(_, id)| *id).copied();
+            if let Some(oldest) = oldest {
+                wanted.arrived.remove(&oldest);
+            }
         }
         let arrived = wanted.arrived.entry((peer, id)).or_default();
         let is_new = *arrived & 1 << number == 0;

@@ -50,7 +50,7 @@ pub(crate) enum Event {
     RecordsWanted { transfer: Transfer },
     /// Records of connections of a mobile host that this gateway has claimed. `are_last` says that all of the peer have arrived.
     Records { mobile: IpAddr, bytes: Vec<u8>, are_last: bool },
-    /// Records of connections that a peer has not confirmed, or for which there was no room.
+    /// Records of connections that a peer has not confirmed, for which there was no room, or that came too late to follow the mobile host.
     RecordsLost { mobile: IpAddr, records: u32 },
     /// A packet for a mobile host that is here.
     Packet { mobile: IpAddr, bytes: Vec<u8> },
@@ -254,11 +254,15 @@ impl Relay {
         self.events.extend(lost.map(|(mobile, records)| Event::RecordsLost { mobile, records }));
     }
 
-    /// Records have come late for a mobile host that another gateway has claimed since: they follow it, if that one takes records.
+    /// Records have come late for a mobile host that another gateway has claimed since: they follow it if its packets still do, and if that
+    /// gateway takes records.
     pub(crate) fn pass_records_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) {
-        let Some(&transfer) = self.open.get(&mobile) else { return };
-        if self.leaving.get(&transfer).is_some_and(|leaving| leaving.takes_records) {
-            self.send_records(now, transfer, vec![Part::again(bytes)]);
+        let part = Part::again(bytes);
+        let takes_records =
+            |transfer: &Transfer| self.leaving.get(transfer).is_some_and(|leaving| leaving.takes_records);
+        match self.open.get(&mobile).copied().filter(takes_records) {
+            Some(transfer) => self.send_records(now, transfer, vec![part]),
+            None => self.events.push_back(Event::RecordsLost { mobile, records: part.records() }),
         }
     }
 
@@ -362,6 +366,11 @@ impl Relay {
         self.events.push_back(Event::Claimed { mobile });
         if takes_records {
             self.events.push_back(Event::RecordsWanted { transfer });
+            // The gateway that had claimed it before may never confirm them.
+            let unconfirmed: Vec<Part> = self.records.take_back(mobile).into_iter().map(Part::again).collect();
+            if !unconfirmed.is_empty() {
+                self.send_records(now, transfer, unconfirmed);
+            }
         }
     }
 

@@ -60,39 +60,64 @@ impl KernelPath {
         let (connection, flow) = (record.connection(), record.revive(now));
         if let Some(known) = self.flow(connection) {
             if !record.supersedes(&known) {
-                self.complete_shifts(now, record, &known);
+                self.complete_shifts(now, record, &known, link);
                 return (TakenIn::Known, known);
             }
             self.remove_connection(connection);
         }
-        let is_detailed = link.is_some() && (record.is_detailed() || is_held(&flow));
+        // The details come first: packets look for them by the entry. Without room the entry has to do.
+        let wants_details = link.is_some() && (record.is_detailed() || is_held(&flow));
+        let is_detailed = wants_details && self.insert_details(connection, &flow);
         let entry = Entry::handed_on(&flow, link.map_or(NO_LINK as u16, u16::from), is_detailed);
-        let key = Plain(Key::new(connection));
-        match self.flows.entries.insert(key, Plain(entry), NO_EXIST) {
-            Ok(()) => {}
+        match self.flows.entries.insert(Plain(Key::new(connection)), Plain(entry), NO_EXIST) {
+            Ok(()) => {
+                self.begin_turn();
+                (TakenIn::Anew, flow)
+            }
             Err(MapError::SyscallError(SyscallError { io_error, .. }))
                 if io_error.raw_os_error() == Some(libc::EEXIST) =>
             {
-                // A packet has come between.
-                return (TakenIn::Known, flow);
+                // A packet has added an entry since.
+                self.remove_unused_details(connection);
+                let known = self.flow(connection).unwrap_or(flow);
+                self.complete_shifts(now, record, &known, link);
+                (TakenIn::Known, known)
             }
-            Err(_) => return (TakenIn::Full, flow),
-        }
-        if is_detailed {
-            // Without room the entry has to do.
-            let _ = self.flows.details.insert(key, Plain(flow), NO_EXIST);
-            // The details would hide what a packet has changed in the entry between.
-            let is_untouched = self.flows.entries.get(&key, LOCK).is_ok_and(|Plain(now)| now == entry);
-            if !is_untouched {
-                let _ = self.flows.details.remove(&key);
+            Err(_) => {
+                self.remove_unused_details(connection);
+                (TakenIn::Full, flow)
             }
         }
-        self.begin_turn();
-        (TakenIn::Anew, flow)
     }
 
-    /// Tells the flow path the window shifts that it could not see in mid-life.
-    fn complete_shifts(&self, now: Instant, record: &FlowRecord, known: &Flow) {
+    /// Whether the flow table has ACKs of a connection that were not shown.
+    pub(crate) fn holds_acks(&self, connection: Connection) -> bool {
+        self.flow(connection).is_some_and(|flow| is_held(&flow))
+    }
+
+    /// Adds the details of a connection without an entry. Returns whether there was room.
+    fn insert_details(&mut self, connection: Connection, flow: &Flow) -> bool {
+        let key = Plain(Key::new(connection));
+        // Details of a connection of the same name whose entry was evicted.
+        let _ = self.flows.details.remove(&key);
+        self.flows.details.insert(key, Plain(*flow), NO_EXIST).is_ok()
+    }
+
+    /// Removes details to which no entry refers.
+    fn remove_unused_details(&mut self, connection: Connection) {
+        let key = Plain(Key::new(connection));
+        let is_used = self.flows.entries.get(&key, LOCK).is_ok_and(|Plain(entry)| entry.is_detailed());
+        if !is_used {
+            let _ = self.flows.details.remove(&key);
+        }
+    }
+
+    /// Tells the flow path the window shifts that it could not see in mid-life. Without a link nothing needs them, and an order would give
+    /// the connection details.
+    fn complete_shifts(&self, now: Instant, record: &FlowRecord, known: &Flow, link: Option<u8>) {
+        if link.is_none() {
+            return;
+        }
         for (direction, shift) in record.missing_shifts(known) {
             self.order_flow(OrderRecord::new(now, record.connection(), direction, Order::WindowShift(shift)));
         }
@@ -197,6 +222,14 @@ pub(crate) mod testing {
             flow
         }
 
+        /// The mobile host sends a FIN after the transfer.
+        pub(crate) fn end_by_mobile(&self, flow: &mut Flow, now: Instant) {
+            let end = Seq::new(self.isn) + 1 + self.segments * self.segment;
+            let (seq, ack) = if self.is_upload { (end, Seq::new(8)) } else { (Seq::new(8), end) };
+            let fin = Segment { seq, ack, flags: Flags::FIN | Flags::ACK, window: 50_000, ..Segment::default() };
+            self.pass(flow, now, Direction::Incoming, fin, &LinkState::default());
+        }
+
         fn pass(&self, flow: &mut Flow, now: Instant, direction: Direction, segment: Segment, link: &LinkState) {
             let Connection { local, remote } = self.connection();
             let (from, to) = if direction == Direction::Outgoing { (local, remote) } else { (remote, local) };
@@ -241,6 +274,7 @@ mod tests {
         other.local.set_port(81);
         let one_more = FlowRecord::of(now, other, &flow, true).unwrap();
         assert_eq!(old.take_in(now, &one_more, Some(OWN_LINK)).0, TakenIn::Full);
+        assert!(old.holds_acks(connection) && !old.holds_acks(other));
         assert_eq!(old.take_connections(now, MOBILE, 8, |_| true), []);
         let taken = old.take_connections(now, MOBILE, 8, |_| false);
         assert_eq!(taken.len(), 1);
@@ -256,8 +290,24 @@ mod tests {
         assert_eq!(new.take_in(later, &taken[0], Some(OWN_LINK)), (TakenIn::Known, moved));
         new.forget_connections(MOBILE);
         assert!(new.flow(connection).is_none());
-        // Without a link there are no details.
-        assert_eq!(new.take_in(later, &taken[0], None).0, TakenIn::Anew);
-        assert!(!is_held(&new.flow(connection).unwrap()));
+    }
+
+    // Claim: A connection for whose ACKs nothing is done has no details at the gateway to which it moves, also if an older record has its
+    // window shifts.
+    #[test]
+    fn a_connection_without_a_link_gets_no_details() {
+        let Ok(mut path) = KernelPath::load(&Place::nowhere(), &[], None) else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        let now = Instant::from_secs(500);
+        let transfer = Transfer { is_upload: true, ..Transfer::default() };
+        let connection = transfer.connection();
+        let record = FlowRecord::of(now, connection, &transfer.until(now), true).unwrap();
+        let unseen = Transfer { shift: None, segments: 350, ..transfer };
+        let later = FlowRecord::of(now, connection, &unseen.until(now), false).unwrap();
+        for (record, taken_in) in [(&later, TakenIn::Anew), (&record, TakenIn::Known)] {
+            assert_eq!(path.take_in(now, record, None).0, taken_in);
+            assert!(!path.flows.is_detailed(connection) && !path.holds_acks(connection));
+        }
     }
 }

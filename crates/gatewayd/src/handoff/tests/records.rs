@@ -12,6 +12,7 @@ use super::super::message::{Body, Message};
 use super::super::records::{MOST_RECORDS, Part, unpack};
 use super::super::relay::{Event, Relay};
 use super::super::sealed::OVERHEAD;
+use super::super::transfer::MOST;
 use super::{address, epoch, mobile};
 use crate::cluster::Epoch;
 use crate::path::testing::Transfer;
@@ -141,7 +142,7 @@ fn a_record_is_made_of_connections_in_use_only() {
 }
 
 // Claim: What a gateway has learned from packets is not changed by an older record: the later numbers win, a connection whose SYN was seen
-// is another one, and only an unknown window shift is taken from a record.
+// is another one, an end that only the new gateway has seen stays, and only an unknown window shift is taken from a record.
 #[test]
 fn the_later_numbers_win_and_a_record_of_another_connection_changes_nothing() {
     let now = Instant::from_secs(5000);
@@ -157,6 +158,11 @@ fn the_later_numbers_win_and_a_record_of_another_connection_changes_nothing() {
         assert!(record.supersedes(&Transfer { segments: 200, ..unseen }.until(now)));
         assert_eq!(shifts(&unseen.until(now)), [(Direction::Outgoing, 7), (Direction::Incoming, 7)]);
         assert!(record.supersedes(&older.until(now)));
+        for known in [older, Transfer { segments: 200, ..unseen }] {
+            let mut ended = known.until(now);
+            known.end_by_mobile(&mut ended, now);
+            assert!(!record.supersedes(&ended), "a FIN that the former gateway has not seen");
+        }
         assert!(record.supersedes(&Flow::new()));
         // And after it.
         let later = Transfer { segments: 350, ..unseen }.until(now);
@@ -369,8 +375,50 @@ fn late_records_follow_a_mobile_host_and_unconfirmed_ones_come_back_with_it() {
     old.want_records();
     while old.poll_event().is_some() {}
     old.claim(now, mobile(), epoch(3), &[address(1)]);
-    assert_eq!(old.poll_event(), Some(Event::Records { mobile: mobile(), bytes, are_last: true }));
+    assert_eq!(old.poll_event(), Some(Event::Records { mobile: mobile(), bytes: bytes.clone(), are_last: true }));
     assert!(!old.are_records_under_way());
+    // They do not follow it after its packets.
+    middle.end(now, mobile());
+    middle.pass_records_on(now, mobile(), bytes);
+    assert_eq!(middle.poll_event(), Some(Event::RecordsLost { mobile: mobile(), records: 4 }));
+}
+
+/// The mobile host goes from 0 to 1, which does not answer, and on to 2.
+#[test]
+fn unconfirmed_records_go_to_the_next_gateway_that_claims_their_mobile_host() {
+    let now = Instant::ZERO;
+    let (second, third) = (address(1), address(2));
+    let mut old = Relay::new(vec![second, third]);
+    old.handle_message(now, second, claim(1, 1));
+    let [part] = &parts(4)[..] else { panic!("one datagram") };
+    old.send_records(now, (mobile(), second, 1), vec![part.clone()]);
+    while old.poll_transmit().is_some() {}
+    old.handle_message(now, third, claim(7, 1));
+    let sent = std::iter::from_fn(|| old.poll_transmit());
+    let records = sent.filter(|(_, message)| matches!(message.body, Body::Records { number: 0, of: 1, .. }));
+    assert_eq!(records.map(|(to, message)| (to, message.id)).collect::<Vec<_>>(), [(third, 7)]);
+    old.handle_message(now, third, Message { body: Body::GotRecords { number: 0 }, ..claim(7, 1) });
+    assert!(!old.are_records_under_way());
+    let lost = |event: &Event| matches!(event, Event::RecordsLost { .. });
+    assert!(!std::iter::from_fn(|| old.poll_event()).any(|event| lost(&event)));
+}
+
+/// The address of each is lower than those of all before.
+#[test]
+fn a_mobile_host_makes_room_for_those_claimed_after_it() {
+    let (now, most) = (Instant::ZERO, MOST as u32);
+    let mut new = Relay::new(vec![address(0)]);
+    new.want_records();
+    let host = |number: u32| IpAddr::from((u32::MAX - number).to_be_bytes());
+    for number in 0..=most {
+        new.claim(now, host(number), Epoch::default(), &[]);
+    }
+    let arrives = |number: u32| {
+        let body = Body::Records { number: 0, of: 1, bytes: vec![0] };
+        new.handle_message(now, address(0), Message { id: u64::from(number) + 1, mobile: host(number), body });
+        new.poll_event().is_some()
+    };
+    assert_eq!([0, 1, most - 1, most].map(arrives), [false, true, true, true]);
 }
 
 #[test]
