@@ -1,4 +1,4 @@
-//! A host's name -> what its peers have to know of it (RFC 8005 section 4.2).
+//! Looks up a host: its identity, its addresses and its rendezvous servers (RFC 8005 section 4.2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::files::{MAX_ADDRESSES, MAX_SERVERS, check_address};
 /// The most rendezvous servers whose names are looked up: a record has room for thousands.
 const MAX_SERVER_NAMES: usize = 8;
 
-/// What the DNS says of a host.
+/// A host, as the DNS describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundHost {
     /// Its identity.
@@ -25,13 +25,13 @@ pub struct FoundHost {
     pub servers: Vec<DomainName>,
     /// Their addresses, each once, without the host's own; at most [`MAX_SERVERS`].
     pub server_addresses: Vec<IpAddr>,
-    /// Who says that the record is its own.
+    /// The protection of the record.
     pub proof: Proof,
     /// The resolver that has answered.
     pub resolver: SocketAddr,
 }
 
-/// What protects a record.
+/// The protection of a record against forgery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// DNSSEC, validated by a resolver on this host, or by one that the administrator trusts.

@@ -1,4 +1,4 @@
-//! The stub resolver, and what it makes of answers, against a small server on loopback.
+//! The stub resolver against a small server on loopback.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -198,7 +198,7 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// A host behind an alias, with addresses of both versions, and with two rendezvous servers, of which one does not exist.
+/// A host behind an alias, with addresses of both versions, and with two rendezvous servers; one does not exist.
 // Claim: A peer is found in the DNS by its HIP record, through CNAMEs, with its addresses and those of its rendezvous servers; lost answers
 // are asked for again, truncated ones over TCP, and answers with another id, question or port count for nothing.
 // Tests: `tests::lost_answers_are_asked_for_again`, `tests::answers_to_other_questions_are_ignored`,
