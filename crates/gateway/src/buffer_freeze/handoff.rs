@@ -17,7 +17,7 @@
 //! # Choices
 //!
 //! - **Order**: copies are sent when all have arrived, and packets of the fixed host that arrive in the meantime follow them. They wait for
-//!   at most a second from one record to the next (`arriving.rs`).
+//!   at most a second from one record to the next (`arriving.rs`), and are sent without the state if that is missing.
 //! - **The mobile host's own ACKs** at the new base station are newer than a record: they have opened the window.
 //! - **A connection that begins here**, between the same ports, is newer than any record.
 //! - **A request that does not come** ([`ASKED_WITHIN`]): the old base station sends the copies after the host, as without peers.
@@ -176,7 +176,9 @@ impl BufferFreeze {
         if arriving.is_last() {
             peers.arriving.remove(&connection);
         }
-        let Some(state) = connections.get_mut(connection) else { return };
+        let Some(state) = connections.get_mut(connection) else {
+            return send_unseen(copies, ready);
+        };
         if state.forward(now, config, copies, ready) {
             actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "released" });
             if state.due.is_none() {
@@ -188,7 +190,7 @@ impl BufferFreeze {
 
     /// Adds the packets that have waited to the copies of their connections.
     fn absorb(&mut self, now: Instant, mobile: IpAddr, with_incomplete: bool) {
-        let Self { connections, peers: Some(peers), .. } = self else { return };
+        let Self { connections, peers: Some(peers), ready, .. } = self else { return };
         for connection in peers.arriving_of(mobile) {
             let arriving = peers.arriving.get_mut(&connection);
             let Some(arriving) = arriving.filter(|arriving| with_incomplete || arriving.is_due()) else { continue };
@@ -196,8 +198,9 @@ impl BufferFreeze {
             if with_incomplete || arriving.is_last() {
                 peers.arriving.remove(&connection);
             }
-            if let Some(state) = connections.get_mut(connection) {
-                state.absorb(now, copies);
+            match connections.get_mut(connection) {
+                Some(state) => state.absorb(now, copies),
+                None => send_unseen(copies, ready),
             }
         }
     }
@@ -370,6 +373,13 @@ impl BufferFreeze {
     }
 }
 
+/// Sends packets of a connection whose state is unknown: the mobile host drops those that it has.
+fn send_unseen(mut packets: Cache, ready: &mut VecDeque<Injected>) {
+    while let Some(waited) = packets.pop_first() {
+        ready.push_back(Injected { direction: Direction::Outgoing, packet: waited.packet });
+    }
+}
+
 impl State {
     /// Whether the connection has a state here that a record could have.
     fn is_known(&self) -> bool {
@@ -403,9 +413,7 @@ impl State {
 
     /// Sends the copies of a connection without a record after the mobile host.
     fn send_after(&mut self, ready: &mut VecDeque<Injected>) {
-        while let Some(cached) = self.cache.pop_first() {
-            ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet });
-        }
+        send_unseen(core::mem::take(&mut self.cache), ready);
     }
 
     /// Continues from a record. What the mobile host has sent here is newer.

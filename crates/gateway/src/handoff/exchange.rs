@@ -87,11 +87,18 @@ pub(crate) struct Exchange {
 struct Host {
     /// The last request.
     id: u64,
-    /// The records received in answer: the peer, and the index.
-    got: BTreeSet<(IpAddr, u16)>,
+    /// The indices of the records received in answer, of each peer.
+    got: BTreeMap<IpAddr, BTreeSet<u16>>,
     state: State,
     /// When this was last used.
     used_at: Instant,
+}
+
+impl Host {
+    /// Whether this record of a peer was received.
+    fn has(&self, peer: IpAddr, index: u16) -> bool {
+        self.got.get(&peer).is_some_and(|got| got.contains(&index))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -191,7 +198,7 @@ impl Exchange {
         }
         let repeat = self.config.repeat(now);
         let state = State::Asking { unanswered, repeat };
-        self.hosts.insert(mobile, Host { id, got: BTreeSet::new(), state, used_at: now });
+        self.hosts.insert(mobile, Host { id, got: BTreeMap::new(), state, used_at: now });
         self.asking.insert(mobile);
         self.conclude_if_answered(mobile);
         self.forget_the_oldest();
@@ -206,7 +213,7 @@ impl Exchange {
             return self.say(peer, Message { id, mobile, body: Body::None });
         }
         let before = self.hosts.get(&mobile);
-        let (own_id, got) = before.map_or((0, BTreeSet::new()), |host| (host.id, host.got.clone()));
+        let (own_id, got) = before.map_or((0, BTreeMap::new()), |host| (host.id, host.got.clone()));
         let state = State::Elsewhere { since: now };
         self.hosts.insert(mobile, Host { id: own_id, got, state, used_at: now });
         self.asking.remove(&mobile);
@@ -244,7 +251,7 @@ impl Exchange {
                 let is_asked = self.hosts.get(&mobile).is_some_and(|host| host.id == id);
                 if is_asked {
                     self.note_answer(now, peer, mobile, id, Some((index, count, record)));
-                    let is_taken = self.hosts.get(&mobile).is_some_and(|host| host.got.contains(&(peer, index)));
+                    let is_taken = self.hosts.get(&mobile).is_some_and(|host| host.has(peer, index));
                     if is_taken {
                         self.say(peer, Message { id, mobile, body: Body::Taken { index } });
                     }
@@ -311,10 +318,11 @@ impl Exchange {
                 unanswered.remove(&peer);
             }
             Some((index, count, record)) => {
-                if host.got.insert((peer, index)) {
+                let got = host.got.entry(peer).or_default();
+                if got.insert(index) {
                     self.events.push_back(Event::Given { record });
                 }
-                if host.got.range((peer, 0)..=(peer, u16::MAX)).count() == usize::from(count) {
+                if got.len() == usize::from(count) {
                     unanswered.remove(&peer);
                 }
             }

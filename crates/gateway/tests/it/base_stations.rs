@@ -253,6 +253,24 @@ fn missing_copies_are_not_waited_for_longer_than_a_second() {
     assert_eq!(stations.deliver(OLD, &records[1]), ["to phone 200:300"], "late, and better than never");
 }
 
+/// The state is lost for good: the copies leave all the same, and a late state sends none again.
+#[test]
+fn copies_without_a_state_leave_after_a_second() {
+    let mut stations = Stations::withheld(&BufferFreezeConfig { freezes: false, ..default() });
+    stations.pass(OLD, data(300, 100));
+    stations.moves(OLD, NEW);
+    let request = stations.messages(NEW).remove(0);
+    stations.deliver(NEW, &request);
+    let records = stations.messages(OLD);
+    for copy in &records[1..] {
+        assert_eq!(stations.deliver(OLD, copy), NOTHING);
+    }
+    assert_eq!(stations.at(1_009), NOTHING);
+    assert_eq!(stations.at(1_010), ["to phone 200:300", "to phone 300:400"]);
+    assert_eq!(stations.deliver(OLD, &records[0]), NOTHING);
+    assert_eq!(stations.pass(NEW, ack(400, 450)), ["to fixed ack 400 win 450"]);
+}
+
 // Claim: Data that reaches the new base station before the old one's copies follows them; it waits for a second at most.
 // Tests: `base_stations::data_does_not_wait_for_long_for_a_station_that_does_not_answer`
 #[test]

@@ -35,6 +35,12 @@ pub enum RecordKeyError {
     /// The key is not usable.
     #[error("its public key is not usable")]
     Key(#[from] IdentityError),
+    /// The HIT has another prefix or suite than those of this crate: a HIT of HIPv1 or a DRIP entity tag, say.
+    #[error("its HIT {hit} is of no supported suite (2001:21, 2001:22 or 2001:25)")]
+    Suite {
+        /// The HIT of the record.
+        hit: Hit,
+    },
     /// The HIT is not the hash of the key.
     #[error("its HIT is {hit}, but its public key has {of_key}")]
     Mismatch {
@@ -55,6 +61,9 @@ impl HostIdentity {
     ///
     /// [`RecordKeyError`].
     pub fn from_resource_record(algorithm: u8, key: &[u8], hit: Hit) -> Result<Self, RecordKeyError> {
+        if hit.suite().is_none() {
+            return Err(RecordKeyError::Suite { hit });
+        }
         let mut first = None;
         for host_id in host_ids(algorithm, key)? {
             let identity = Self::from_host_id(&host_id)?;

@@ -153,7 +153,7 @@ fn a_point_may_come_without_its_first_byte() {
 
 /// The numbers of IPSECKEY, and the formats of RFC 3110, RFC 6605 and RFC 8080.
 // Claim: A public key survives the format of DNS records (RFC 8005 section 5), for each kind of key; a record whose HIT is not the hash of its
-// key is refused, and so are algorithms and keys that are not supported.
+// key is refused, and so are algorithms, keys and HIT suites that are not supported.
 // Tests: `identity::records_that_are_no_identity`, `identity::a_point_of_a_record_has_the_form_of_its_hit`
 #[test]
 fn keys_are_read_from_resource_records() {
@@ -204,6 +204,14 @@ fn records_that_are_no_identity() {
     }
     let short = [&[3, 1, 0, 1][..], &[0xff; 128]].concat();
     assert_eq!(read(2, &short), IdentityError::Key.into(), "RSA of 1024 bits");
+    // Of HIPv1, a DRIP entity tag of this very key, and an address.
+    let pair = key(Algorithm::Ed25519, 9);
+    let (kind, public) = pair.identity().resource_record();
+    let tag = drip_entity_tag(1, 2, pair.identity().encoded()).unwrap();
+    for other in [hit("2001:10::1"), tag, hit("2001:db8::1")] {
+        let error = HostIdentity::from_resource_record(kind, &public, other).unwrap_err();
+        assert_eq!(error, RecordKeyError::Suite { hit: other });
+    }
 }
 
 proptest! {

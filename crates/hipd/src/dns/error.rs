@@ -32,13 +32,13 @@ pub enum RecordError {
         /// The field.
         what: &'static str,
     },
-    /// The HIT is none of HIPv2.
+    /// The HIT has another length than those of HIPv2.
     #[error("its HIT has {len} bytes, not 16")]
     HitLength {
         /// Its length.
         len: usize,
     },
-    /// The key is not supported, or the HIT is not its hash.
+    /// The key or the HIT is not supported, or the HIT is not the key's hash.
     #[error(transparent)]
     Identity(#[from] RecordKeyError),
 }
@@ -136,7 +136,8 @@ pub enum DnsError {
     /// DNSSEC was required, and the resolver is not trusted with it.
     #[error(
         "the resolver {server} says that it has validated the HIP record of {name}, and the path to it is not protected: ask a \
-         validating resolver on this host (as 127.0.0.1), or write \"options trust-ad\" into /etc/resolv.conf if you trust the path"
+         validating resolver on this host (as 127.0.0.1), or, if you trust the path, name it in /etc/resolv.conf with \"options trust-ad\", \
+         and leave out --resolver"
     )]
     NotTrusted {
         /// The name.

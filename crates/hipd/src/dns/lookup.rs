@@ -1,4 +1,4 @@
-//! A host's name -> what its peers have to know of it (RFC 8005 section 4.2).
+//! Looks up a host: its identity, its addresses and its rendezvous servers (RFC 8005 section 4.2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,24 +11,27 @@ use super::record::HipRecord;
 use super::resolver::Resolver;
 use crate::files::{MAX_ADDRESSES, MAX_SERVERS, check_address};
 
-/// What the DNS says of a host.
+/// The most rendezvous servers whose names are looked up: a record has room for thousands.
+const MAX_SERVER_NAMES: usize = 8;
+
+/// A host, as the DNS describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundHost {
     /// Its identity.
     pub identity: HostIdentity,
-    /// Its addresses, of both IP versions by turns; at most [`MAX_ADDRESSES`].
+    /// Its addresses, each once, of both IP versions by turns; at most [`MAX_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
     /// The names of its rendezvous servers, the preferred one first.
     pub servers: Vec<DomainName>,
-    /// Their addresses; at most [`MAX_SERVERS`].
+    /// Their addresses, each once, without the host's own; at most [`MAX_SERVERS`].
     pub server_addresses: Vec<IpAddr>,
-    /// Who says that the record is its own.
+    /// The protection of the record.
     pub proof: Proof,
     /// The resolver that has answered.
     pub resolver: SocketAddr,
 }
 
-/// What protects a record.
+/// The protection of a record against forgery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// DNSSEC, validated by a resolver on this host, or by one that the administrator trusts.
@@ -66,18 +69,38 @@ pub fn find_host(resolver: &Resolver, name: &DomainName, requires_dnssec: bool) 
     }
     let mut addresses = find_addresses(resolver, name)?;
     addresses.truncate(MAX_ADDRESSES);
-    let mut server_addresses = Vec::new();
-    for server in &record.servers {
-        if server_addresses.len() < MAX_SERVERS {
-            server_addresses.extend(find_addresses(resolver, server)?);
-        }
-    }
-    server_addresses.truncate(MAX_SERVERS);
+    let server_addresses = find_servers(resolver, &record.servers, &addresses)?;
     Ok(FoundHost { identity, addresses, servers: record.servers, server_addresses, proof, resolver: server })
 }
 
-/// Of the records whose key is supported, the one of the preferred HIT suite. A record whose HIT is not the hash of its key, or that cannot be
-/// read, makes all of them unusable.
+/// The addresses of the first rendezvous servers that have any. The lookup of one may fail if that of another one succeeds.
+fn find_servers(resolver: &Resolver, names: &[DomainName], own: &[IpAddr]) -> Result<Vec<IpAddr>, DnsError> {
+    let (mut addresses, mut failure) = (Vec::new(), None);
+    for name in names.iter().take(MAX_SERVER_NAMES) {
+        if addresses.len() >= MAX_SERVERS {
+            break;
+        }
+        match find_addresses(resolver, name) {
+            // A server at an address of the host itself would take the address away from the host.
+            Ok(found) => found.into_iter().filter(|it| !own.contains(it)).for_each(|it| add_new(&mut addresses, it)),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    addresses.truncate(MAX_SERVERS);
+    match failure {
+        Some(error) if addresses.is_empty() => Err(error),
+        _ => Ok(addresses),
+    }
+}
+
+fn add_new(addresses: &mut Vec<IpAddr>, address: IpAddr) {
+    if !addresses.contains(&address) {
+        addresses.push(address);
+    }
+}
+
+/// Of the records whose HIT and key are supported, the one of the preferred HIT suite. A record whose HIT is not the hash of its key, or that
+/// cannot be read, makes all of them unusable.
 fn select(name: &DomainName, records: &[Vec<u8>]) -> Result<(HipRecord, HostIdentity), DnsError> {
     let unusable = |source| DnsError::Record { name: name.clone(), source };
     let (mut usable, mut unsupported) = (Vec::new(), None);
@@ -101,13 +124,17 @@ fn is_unsupported(error: &RecordError) -> bool {
     use holdover_hip::identity::{IdentityError, RecordKeyError};
     matches!(
         error,
-        RecordError::Identity(
-            RecordKeyError::Algorithm { .. } | RecordKeyError::Key(IdentityError::Curve { .. } | IdentityError::Key)
-        )
+        RecordError::HitLength { .. }
+            | RecordError::Identity(
+                RecordKeyError::Algorithm { .. }
+                    | RecordKeyError::Suite { .. }
+                    | RecordKeyError::Key(IdentityError::Curve { .. } | IdentityError::Key)
+            )
     )
 }
 
-/// The addresses of a name that a host may have; none if the name does not exist. One IP version is enough.
+/// The addresses of a name that a host may have; none if the name does not exist. The lookup of one IP version may fail if that of the other
+/// one finds addresses.
 fn find_addresses(resolver: &Resolver, name: &DomainName) -> Result<Vec<IpAddr>, DnsError> {
     let of_version = |rtype| match resolver.look_up(name, rtype) {
         Ok(answer) => Ok(answer.records.iter().filter_map(|data| address(data)).collect::<Vec<_>>()),
@@ -115,14 +142,16 @@ fn find_addresses(resolver: &Resolver, name: &DomainName) -> Result<Vec<IpAddr>,
         Err(error) => Err(error),
     };
     let (ipv6, ipv4) = match (of_version(Rtype::AAAA), of_version(Rtype::A)) {
+        (Ok(ipv6), Ok(ipv4)) => (ipv6, ipv4),
+        (Ok(found), Err(error)) | (Err(error), Ok(found)) if found.is_empty() => return Err(error),
         (Err(error), Err(_)) => return Err(error),
         (ipv6, ipv4) => (ipv6.unwrap_or_default(), ipv4.unwrap_or_default()),
     };
     let mut addresses = Vec::new();
     for index in 0..ipv6.len().max(ipv4.len()) {
-        addresses.extend([ipv6.get(index), ipv4.get(index)].into_iter().flatten());
+        let of_both = [ipv6.get(index), ipv4.get(index)].into_iter().flatten().copied();
+        of_both.filter(|&it| check_address(it).is_ok()).for_each(|it| add_new(&mut addresses, it));
     }
-    addresses.retain(|&address| check_address(address).is_ok());
     Ok(addresses)
 }
 

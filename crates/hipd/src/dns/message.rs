@@ -1,4 +1,4 @@
-//! Questions to a resolver, and what its answers say.
+//! Questions to a resolver, and their answers.
 
 use domain::base::iana::{Opcode, OptRcode, Rtype};
 use domain::base::name::ToName as _;
@@ -15,7 +15,7 @@ pub(super) struct Query {
     rtype: Rtype,
 }
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reading {
     /// The answer did not fit: it has to be asked for over TCP.
@@ -60,7 +60,7 @@ impl Query {
         self.message.as_slice()
     }
 
-    /// What these bytes say; `None` if they are no answer to this question.
+    /// Parses an answer; `None` if the bytes are no answer to this question.
     pub(super) fn read(&self, bytes: &[u8]) -> Option<Reading> {
         let message = Message::from_octets(bytes).ok()?;
         let header = message.header();

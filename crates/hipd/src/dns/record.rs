@@ -133,12 +133,12 @@ mod tests {
     use super::*;
     use crate::dns::tests::{identity, name};
 
-    /// The public key of the examples in RFC 8005 section 6: RSA with 1,024 bits.
+    /// The public key of the examples in RFC 8005 section 7: RSA with 1,024 bits.
     const KEY: &str = "AwEAAbdxyhNuSutc5EMzxTs9LBPCIkOFH8cIvM4p9+LrV4e19WzK00+CI6zBCQTdtWsuxKbWIy87UOoJTwkUs7lBu+Upr1gsNrut79ryra+b\
                        SRGQb1slImA8YVJyuIDsj7kwzG7jnERNqnWxZ48AWkskmdHaVDP4BcelrTI3rMXdXF5D";
     const HIT: &str = "200100107B1A74DF365639CC39F1D578";
 
-    /// The examples of RFC 8005 section 6: without, with one, and with two rendezvous servers.
+    /// The examples of RFC 8005 section 7: without, with one, and with two rendezvous servers.
     // Claim: HIP resource records are read and written as bytes and as text as in the examples of RFC 8005; any bytes are a record that is
     // written alike, or an error.
     // Tests: `record::any_bytes_are_a_record_or_an_error`, `record::any_record_survives`, `record::malformed_texts_are_refused`
@@ -171,8 +171,11 @@ mod tests {
             assert_eq!(read.identity(), Ok(identity));
             let of_text: HipRecord = record.to_string().parse().unwrap();
             assert_eq!(of_text, record);
-            let other = HipRecord { hit: vec![0x20; 16], ..record.clone() };
+            let mut other = record.clone();
+            other.hit[15] ^= 1;
             assert!(matches!(other.identity(), Err(RecordError::Identity(RecordKeyError::Mismatch { .. }))));
+            let unknown = HipRecord { hit: vec![0x20; 16], ..record.clone() };
+            assert!(matches!(unknown.identity(), Err(RecordError::Identity(RecordKeyError::Suite { .. }))));
             let short = HipRecord { hit: vec![0x20; 8], ..record };
             assert_eq!(short.identity(), Err(RecordError::HitLength { len: 8 }));
         }

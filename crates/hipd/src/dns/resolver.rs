@@ -41,7 +41,7 @@ impl Resolver {
         Self { resolvers }
     }
 
-    /// Whether what this resolver says of DNSSEC reaches this host unchanged.
+    /// Whether the AD bit of this resolver reaches this host unchanged.
     pub fn is_trusted(&self, server: SocketAddr) -> bool {
         self.resolvers.trusts_ad || server.ip().is_loopback()
     }
@@ -85,7 +85,7 @@ impl Resolver {
         }
     }
 
-    /// From a port that the kernel chooses at random. Whatever is no answer to the question is ignored: the right one may follow.
+    /// From a port that the kernel chooses at random. Other messages than answers to the question are ignored: the answer may follow.
     fn over_udp(&self, server: SocketAddr, query: &Query) -> io::Result<Reading> {
         let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0))?;

@@ -1,4 +1,4 @@
-//! The stub resolver, and what it makes of answers, against a small server on loopback.
+//! The stub resolver against a small server on loopback.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -12,7 +12,7 @@ use domain::base::message_builder::StaticCompressor;
 use domain::base::name::ToName as _;
 use domain::base::{Message, MessageBuilder, UnknownRecordData};
 use domain::rdata::{A, Aaaa, Cname};
-use holdover_hip::identity::{Algorithm, HostIdentity, IdentityError, KeyPair, RecordKeyError};
+use holdover_hip::identity::{Algorithm, HostIdentity, IdentityError, KeyPair, RecordKeyError, drip_entity_tag};
 use proptest::prelude::*;
 
 use super::message::{Query, Reading};
@@ -198,7 +198,7 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// A host behind an alias, with addresses of both versions, and with two rendezvous servers, of which one does not exist.
+/// A host behind an alias, with addresses of both versions, and with two rendezvous servers; one does not exist.
 // Claim: A peer is found in the DNS by its HIP record, through CNAMEs, with its addresses and those of its rendezvous servers; lost answers
 // are asked for again, truncated ones over TCP, and answers with another id, question or port count for nothing.
 // Tests: `tests::lost_answers_are_asked_for_again`, `tests::answers_to_other_questions_are_ignored`,
@@ -229,7 +229,8 @@ fn a_host_is_found_by_its_name() {
 
 // Claim: Names without HIP records, records whose HIT is not the hash of their key, keys that are not supported, and records without DNSSEC
 // where it is required, are refused, each with its remedy.
-// Tests: `tests::records_that_cannot_be_used_are_refused`, `tests::dnssec_is_required_on_demand`
+// Tests: `tests::records_that_cannot_be_used_are_refused`, `tests::dnssec_is_required_on_demand`,
+// `tests::lookups_that_fail_are_errors_if_nothing_else_is_found`
 #[test]
 fn names_without_records_give_distinct_errors() {
     let server = Server::with(Zone::of(&[
@@ -255,7 +256,11 @@ fn records_that_cannot_be_used_are_refused() {
     let wrong = HipRecord { hit: other.hit().0.octets().to_vec(), ..record.clone() };
     let dsa = HipRecord { algorithm: 1, ..record.clone() };
     let ed448 = HipRecord { algorithm: 4, public_key: vec![7; 57], ..record.clone() };
-    let edwards = HipRecord::new(&identity(Algorithm::Ed25519), Vec::new());
+    let of_edwards = identity(Algorithm::Ed25519);
+    let edwards = HipRecord::new(&of_edwards, Vec::new());
+    let tag = drip_entity_tag(1, 2, of_edwards.encoded()).unwrap();
+    let tagged = HipRecord { hit: tag.0.octets().to_vec(), ..edwards.clone() };
+    let short = HipRecord { hit: vec![0x20; 8], ..edwards.clone() };
     let select = |records: &[&HipRecord]| {
         let data = records.iter().map(|record| ("host.example.org", Data::Hip(record.emit().unwrap())));
         let server = Server::with(Zone::of(&data.collect::<Vec<_>>()));
@@ -274,10 +279,63 @@ fn records_that_cannot_be_used_are_refused() {
     for records in [[&dsa, &record, &edwards], [&edwards, &record, &dsa]] {
         assert_eq!(select(&records).unwrap().identity.algorithm(), Algorithm::Ed25519);
     }
-    assert_eq!(select(&[&dsa, &record]).unwrap().identity, ours);
+    assert_eq!(reason(&[&tagged]), RecordKeyError::Suite { hit: tag }.into());
+    assert_eq!(reason(&[&short]), RecordError::HitLength { len: 8 });
+    for unsupported in [&dsa, &tagged, &short] {
+        assert_eq!(select(&[unsupported, &record]).unwrap().identity, ours);
+    }
     let server = Server::with(Zone::of(&[("host.example.org", Data::Hip(vec![16, 4, 0, 32, 1]))]));
     let error = find_host(&server.resolver(), &name("host.example.org"), false).unwrap_err();
     assert!(matches!(error, DnsError::Record { source: RecordError::Short, .. }), "{error}");
+}
+
+/// Also where one of two lookups fails, and the other one finds nothing.
+#[test]
+fn lookups_that_fail_are_errors_if_nothing_else_is_found() {
+    let identity = identity(Algorithm::Ed25519);
+    let zone = Zone::of(&[
+        ("host.example.org", hip(&identity, &["broken.example.org", "rvs1.example.org", "rvs2.example.org"])),
+        ("host.example.org", Data::V4("192.0.2.7")),
+        ("host.example.org", Data::V4("192.0.2.7")),
+        ("rvs1.example.org", Data::V4("192.0.2.7")),
+        ("rvs1.example.org", Data::V4("203.0.113.9")),
+        ("rvs2.example.org", Data::V4("203.0.113.9")),
+        ("rvs2.example.org", Data::V6("2001:db8::9")),
+        ("unmet.example.org", hip(&identity, &["broken.example.org"])),
+        ("half.example.org", hip(&identity, &[])),
+    ]);
+    let server = Server::start(move |query, _, _| {
+        let question = query.sole_question().unwrap();
+        let fails = match question.qname().to_string().as_str() {
+            "broken.example.org" => true,
+            "half.example.org" => question.qtype() == Rtype::A,
+            _ => false,
+        };
+        if fails {
+            let answer = MessageBuilder::new_vec().start_answer(query, Rcode::SERVFAIL).unwrap();
+            return vec![answer.finish()];
+        }
+        vec![zone.reply(query)]
+    });
+    let find = |text| find_host(&server.resolver(), &name(text), false);
+    for text in ["unmet.example.org", "half.example.org"] {
+        assert!(matches!(find(text), Err(DnsError::Failed { code: OptRcode::SERVFAIL, .. })), "{text}");
+    }
+    // Each address counts once, and the host's own ones are no server's.
+    let found = find("host.example.org").unwrap();
+    assert_eq!(found.addresses, addresses(&["192.0.2.7"]));
+    assert_eq!(found.server_addresses, addresses(&["203.0.113.9", "2001:db8::9"]));
+}
+
+#[test]
+fn few_rendezvous_servers_are_looked_up() {
+    let identity = identity(Algorithm::Ed25519);
+    let servers: Vec<String> = (0..40).map(|number| format!("rvs{number}.example.org")).collect();
+    let servers: Vec<&str> = servers.iter().map(String::as_str).collect();
+    let server = Server::with(Zone::of(&[("host.example.org", hip(&identity, &servers))]));
+    let found = find_host(&server.resolver(), &name("host.example.org"), false).unwrap();
+    assert_eq!((found.servers.len(), found.server_addresses.len()), (40, 0));
+    assert_eq!(server.asked(), 1 + 2 + 2 * 8, "the record, and addresses of the host and of eight servers");
 }
 
 #[test]

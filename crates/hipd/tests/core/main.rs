@@ -7,6 +7,7 @@ mod lsi;
 mod nat;
 mod path_mtu;
 mod proxy;
+mod rendezvous;
 mod world;
 
 use holdover_base::{Duration, Rng};
