@@ -164,8 +164,7 @@ fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     }
     text.push_str(
         "\nFirst data: from the return of the link to the first new data at the receiver. A mobile host that comes to\n\
-         another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS); its uploads resume\n\
-         when its own timer ends.\n",
+         another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS).\n",
     );
     text
 }

@@ -44,8 +44,7 @@ fn page(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     page.table(&Table { heading: heading.map(str::to_owned).to_vec(), rows });
     page.note(
         "First data: from the return of the link to the first new data at the receiver. Total: from the first byte to the last one. A mobile \
-         host that comes to another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS); its uploads resume when \
-         its own timer ends.",
+         host that comes to another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS).",
     );
     page.section("outages", "Outages");
     let outages = pairs(cluster, outcomes).filter(|pair| !pair.is_upload);
