@@ -444,6 +444,17 @@ impl<F: Frame> Link for PointToPoint<F> {
     #[inline]
     fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let arrival = self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
+        if self.transmitter.is_always_up() && self.forwards_at.is_none() && self.arq.is_none() {
+            return arrival.map(|at| (at, Timer::Arrival));
+        }
+        self.first_deadline(arrival)
+    }
+}
+
+/// Deadlines besides the next arrival.
+impl<F: Frame> PointToPoint<F> {
+    /// The earliest of all deadlines, of which `arrival` is that of the next arrival.
+    fn first_deadline(&self, arrival: Option<Instant>) -> Option<(Instant, Timer)> {
         let change = self.transmitter.next_change().into_iter().chain(self.forwards_at).min();
         let own = match (change, arrival) {
             (Some(change), Some(arrival)) if arrival < change => Some((arrival, Timer::Arrival)),
