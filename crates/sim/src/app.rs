@@ -110,9 +110,9 @@ impl Turn<'_> {
             Event::Writable => self.write(end),
             Event::Readable => {
                 let now = self.now;
-                let Some(connection) = self.connection_mut(end) else { return };
+                let Some(id) = self.flow.connection(end) else { return };
                 let mut read = 0;
-                while let Some(chunk) = connection.read(now) {
+                while let Some(chunk) = self.host.endpoint.read(now, id) {
                     read += chunk.len() as u64;
                 }
                 self.take_in(end, read, observer);
