@@ -149,6 +149,15 @@ impl<F: Frame> PointToPoint<F> {
         config.conditions.is_none() && self.transmitter.continue_with(now, config, outage_stream(outage_seed))
     }
 
+    /// The time of [`Link::poll_timeout`].
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.transmitter.is_always_up() && self.forwards_at.is_none() && self.arq.is_none() {
+            return self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
+        }
+        self.poll_timeout().map(|(at, _)| at)
+    }
+
     /// The counters up to `now`.
     pub fn statistics(&self, now: Instant) -> Statistics {
         Statistics {
@@ -444,17 +453,6 @@ impl<F: Frame> Link for PointToPoint<F> {
     #[inline]
     fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let arrival = self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
-        if self.transmitter.is_always_up() && self.forwards_at.is_none() && self.arq.is_none() {
-            return arrival.map(|at| (at, Timer::Arrival));
-        }
-        self.first_deadline(arrival)
-    }
-}
-
-/// Deadlines besides the next arrival.
-impl<F: Frame> PointToPoint<F> {
-    /// The earliest of all deadlines, of which `arrival` is that of the next arrival.
-    fn first_deadline(&self, arrival: Option<Instant>) -> Option<(Instant, Timer)> {
         let change = self.transmitter.next_change().into_iter().chain(self.forwards_at).min();
         let own = match (change, arrival) {
             (Some(change), Some(arrival)) if arrival < change => Some((arrival, Timer::Arrival)),
