@@ -112,9 +112,7 @@ impl Turn<'_> {
                 let now = self.now;
                 let Some(id) = self.flow.connection(end) else { return };
                 let mut read = 0;
-                while let Some(chunk) = self.host.endpoint.read(now, id) {
-                    read += chunk.len() as u64;
-                }
+                self.host.endpoint.read(now, id, |chunk| read += chunk.len() as u64);
                 self.take_in(end, read, observer);
             }
             Event::PeerClosed => self.peer_closed(end, observer),

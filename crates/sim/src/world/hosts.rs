@@ -128,7 +128,9 @@ impl World {
             if self.hosts[host].chain.is_some() {
                 self.send_passed_packets(host, observer);
             }
-            self.send_pending(host, observer);
+            if self.hosts[host].endpoint.is_transmission_due() {
+                self.send_pending(host, observer);
+            }
             if self.hosts[host].chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
                 continue;
             }

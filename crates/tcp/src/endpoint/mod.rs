@@ -321,16 +321,23 @@ impl Endpoint {
         None
     }
 
-    /// Takes the next chunk of data from a connection, as [`Connection::read`] does. [`Self::poll_transmit`] is due afterwards.
-    pub fn read(&mut self, now: Instant, id: ConnectionId) -> Option<Bytes> {
-        self.connection(id)?;
-        let connection = self.entries[id.index as usize].connection.as_deref_mut()?;
-        let chunk = connection.read(now)?;
+    /// Takes all data in order from a connection, chunk by chunk as [`Connection::read`] does. [`Self::poll_transmit`] is due afterwards.
+    pub fn read(&mut self, now: Instant, id: ConnectionId, mut take: impl FnMut(Bytes)) {
+        let entry = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation);
+        let Some(connection) = entry.and_then(|entry| entry.connection.as_deref_mut()) else { return };
+        while let Some(chunk) = connection.read(now) {
+            take(chunk);
+        }
         // A receiver between its ACKs would be polled in vain, for each segment that it receives.
         if !connection.is_at_rest() {
             self.mark_ready(id.index);
         }
-        Some(chunk)
+    }
+
+    /// Whether [`Self::poll_transmit`] is due.
+    #[inline]
+    pub fn is_transmission_due(&self) -> bool {
+        !self.ready.is_empty() || !self.replies.is_empty()
     }
 
     /// The next event; call until `None`. A connection that a listener accepted shows itself by [`Event::Connected`].
