@@ -149,6 +149,15 @@ impl<F: Frame> PointToPoint<F> {
         config.conditions.is_none() && self.transmitter.continue_with(now, config, outage_stream(outage_seed))
     }
 
+    /// The time of [`Link::poll_timeout`].
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.transmitter.is_always_up() && self.forwards_at.is_none() && self.arq.is_none() {
+            return self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
+        }
+        self.poll_timeout().map(|(at, _)| at)
+    }
+
     /// The counters up to `now`.
     pub fn statistics(&self, now: Instant) -> Statistics {
         Statistics {

@@ -127,6 +127,12 @@ impl Transmitter {
         self.timeline.as_deref_mut()
     }
 
+    /// Whether it has neither outages nor cuts.
+    #[inline]
+    pub(crate) fn is_always_up(&self) -> bool {
+        self.timeline.is_none()
+    }
+
     pub(crate) fn next_change(&self) -> Option<Instant> {
         self.timeline.as_ref().and_then(|timeline| timeline.next_change())
     }

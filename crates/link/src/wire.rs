@@ -61,7 +61,7 @@ impl<F> Wire<F> {
         self.in_order.len() + self.overtaking.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, item: UnderWay<F>) {
         match self.in_order.back() {
             Some(last) if item.at < last.at => self.overtaking.push(Overtaking(item)),
@@ -80,7 +80,7 @@ impl<F> Wire<F> {
     }
 
     /// Removes the next frame if it is due.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<UnderWay<F>> {
         if !self.overtaking.is_empty() && self.overtaker_is_first() {
             return if self.overtaking.peek()?.0.at <= now { self.overtaking.pop().map(|item| item.0) } else { None };

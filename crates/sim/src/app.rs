@@ -110,11 +110,9 @@ impl Turn<'_> {
             Event::Writable => self.write(end),
             Event::Readable => {
                 let now = self.now;
-                let Some(connection) = self.connection_mut(end) else { return };
+                let Some(id) = self.flow.connection(end) else { return };
                 let mut read = 0;
-                while let Some(chunk) = connection.read(now) {
-                    read += chunk.len() as u64;
-                }
+                self.host.endpoint.read(now, id, |chunk| read += chunk.len() as u64);
                 self.take_in(end, read, observer);
             }
             Event::PeerClosed => self.peer_closed(end, observer),

@@ -67,10 +67,16 @@ impl Frame {
     /// As [`Self::new`], in the place of a frame that has arrived: the packet moves once.
     #[inline]
     fn refill(&mut self, packet: Packet, reason: Option<Reason>) {
+        self.packet = packet;
+        self.renew(reason);
+    }
+
+    /// The packet was replaced by one about to be sent.
+    #[inline]
+    pub(crate) fn renew(&mut self, reason: Option<Reason>) {
         // All fields are named, for none to be left as it was.
-        let Self { packet: place, reason: why, tunnel, link, ethernet, raw, saved, len } = self;
+        let Self { packet, reason: why, tunnel, link, ethernet, raw, saved, len } = self;
         *len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
-        *place = packet;
         *why = reason;
         (*tunnel, *link, *ethernet, *raw, *saved) = (None, None, None, false, 0);
     }
@@ -265,7 +271,19 @@ impl FramePool {
         }
     }
 
-    /// Takes back a frame after its arrival.
+    /// A frame whose packet is to be replaced; [`Frame::renew`] is due then.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> Box<Frame> {
+        self.0.pop().unwrap_or_else(Self::make)
+    }
+
+    #[cold]
+    fn make() -> Box<Frame> {
+        let nowhere = core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED);
+        Box::new(Frame::new(Packet::new(nowhere, nowhere, Segment::default()), None))
+    }
+
+    /// Takes back a frame after its arrival, or one that was not needed.
     #[inline]
     pub(crate) fn take_back(&mut self, frame: Box<Frame>) {
         if self.0.len() < Self::LIMIT {

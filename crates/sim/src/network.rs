@@ -332,7 +332,7 @@ impl Network {
 
     #[inline]
     pub(crate) fn reschedule_hop(&mut self, hop: usize) {
-        let mut deadline = self.hops[hop].link.poll_timeout().map(|(at, _)| at);
+        let mut deadline = self.hops[hop].link.deadline();
         if self.has_segments
             && let Some(segment) = &self.segments[hop / 2]
         {

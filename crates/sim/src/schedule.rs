@@ -46,12 +46,16 @@ impl Schedule {
     }
 
     /// Sets the deadline of `source`.
+    #[inline]
     pub(crate) fn set(&mut self, source: usize, deadline: Option<Instant>) {
         let deadline = deadline.unwrap_or(Instant::FAR_FUTURE);
-        let before = core::mem::replace(&mut self.deadline[source], deadline);
-        if before == deadline {
-            return;
+        if self.deadline[source] != deadline {
+            self.change(source, deadline);
         }
+    }
+
+    fn change(&mut self, source: usize, deadline: Instant) {
+        let before = core::mem::replace(&mut self.deadline[source], deadline);
         let place = self.place[source];
         if deadline == Instant::FAR_FUTURE {
             self.remove(place as usize);
@@ -76,41 +80,47 @@ impl Schedule {
         }
     }
 
+    #[inline]
     fn comes_first(&self, a: u32, b: u32) -> bool {
         (self.deadline[a as usize], a) < (self.deadline[b as usize], b)
     }
 
     fn sift_up(&mut self, mut place: usize) {
+        let source = self.heap[place];
         while place > 0 {
             let parent = (place - 1) / 2;
-            if !self.comes_first(self.heap[place], self.heap[parent]) {
+            if !self.comes_first(source, self.heap[parent]) {
                 break;
             }
-            self.swap(place, parent);
+            self.put(place, self.heap[parent]);
             place = parent;
         }
+        self.put(place, source);
     }
 
     fn sift_down(&mut self, mut place: usize) {
+        let Some(&source) = self.heap.get(place) else { return };
+        let end = self.heap.len();
         loop {
-            let mut first = place;
-            for child in [2 * place + 1, 2 * place + 2] {
-                if child < self.heap.len() && self.comes_first(self.heap[child], self.heap[first]) {
-                    first = child;
-                }
-            }
-            if first == place {
+            let mut child = 2 * place + 1;
+            if child >= end {
                 break;
             }
-            self.swap(place, first);
-            place = first;
+            if child + 1 < end && self.comes_first(self.heap[child + 1], self.heap[child]) {
+                child += 1;
+            }
+            if !self.comes_first(self.heap[child], source) {
+                break;
+            }
+            self.put(place, self.heap[child]);
+            place = child;
         }
+        self.put(place, source);
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.place[self.heap[a] as usize] = a as u32;
-        self.place[self.heap[b] as usize] = b as u32;
+    fn put(&mut self, place: usize, source: u32) {
+        self.heap[place] = source;
+        self.place[source as usize] = place as u32;
     }
 }
 

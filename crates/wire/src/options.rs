@@ -29,7 +29,16 @@ impl TcpOptions {
     ///
     /// The words of the timestamps and SACK options are aligned to 4 bytes (RFC 7323 appendix A; kernels send and
     /// expect it on their fast path), unless the options fit into the header only without that padding.
+    #[inline]
     pub fn wire_len(&self) -> usize {
+        if self.rare.is_absent() && self.sack.is_empty() && self.accurate_ecn.is_none() {
+            // Timestamps and two bytes of padding, as in nearly all segments.
+            return if self.timestamps.is_some() { 12 } else { 0 };
+        }
+        self.laid_out_len()
+    }
+
+    fn laid_out_len(&self) -> usize {
         match self.layout_len(true) {
             aligned if aligned <= Segment::MAX_OPTIONS_LEN => aligned,
             _ => self.layout_len(false),

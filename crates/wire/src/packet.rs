@@ -49,6 +49,7 @@ impl Packet {
         self.as_received().and_then(Received::ip_len).unwrap_or_else(|| self.own_ip_header_len())
     }
 
+    #[inline]
     fn own_ip_header_len(&self) -> usize {
         match self.dst {
             IpAddr::V4(_) => 20,
@@ -57,6 +58,7 @@ impl Packet {
     }
 
     /// Bytes of the whole packet on the wire.
+    #[inline]
     pub fn wire_len(&self) -> usize {
         let received = self.as_received();
         let ip_len = received.and_then(Received::ip_len).unwrap_or_else(|| self.own_ip_header_len());
@@ -114,6 +116,7 @@ pub enum Payload {
 
 impl Payload {
     /// Bytes behind the IP header of a packet that is emitted from its value.
+    #[inline]
     pub(crate) fn wire_len(&self, dst: IpAddr) -> usize {
         match self {
             Self::Tcp(segment) => segment.wire_len(),

@@ -5,7 +5,6 @@ use core::net::IpAddr;
 use holdover_filter::ControlMessage;
 use holdover_mobility::mobile_ip::Message;
 use holdover_mobility::{Direction, LinkEvent, Verdict};
-use holdover_tcp::Outgoing;
 use holdover_wire::{Payload, Unreachable};
 
 use super::World;
@@ -125,11 +124,12 @@ impl World {
 
     /// Serves a host: sends its pending packets, and reports events to its applications.
     pub(super) fn serve<O: Observer>(&mut self, host: usize, observer: &mut O) {
-        let now = self.now;
         loop {
-            self.send_passed_packets(host, observer);
-            while let Some(out) = self.hosts[host].endpoint.poll_transmit(now) {
-                self.send_out(host, out, observer);
+            if self.hosts[host].chain.is_some() {
+                self.send_passed_packets(host, observer);
+            }
+            if self.hosts[host].endpoint.is_transmission_due() {
+                self.send_pending(host, observer);
             }
             if self.hosts[host].chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
                 continue;
@@ -161,14 +161,20 @@ impl World {
         self.network.schedule.set(self.network.sources.hosts + host, deadline);
     }
 
-    /// Passes a packet of a host's TCP through its mechanisms, and sends it.
+    /// Passes the pending packets of a host's TCP through its mechanisms, and sends them.
     #[inline]
-    fn send_out<O: Observer>(&mut self, host: usize, out: Outgoing, observer: &mut O) {
-        let frame = self.network.pool.frame(out.packet, Some(out.reason));
-        self.send_frame(host, frame, observer);
+    fn send_pending<O: Observer>(&mut self, host: usize, observer: &mut O) {
+        // The TCP writes each packet to the frame in which it travels.
+        let mut frame = self.network.pool.spare();
+        while let Some((reason, _)) = self.hosts[host].endpoint.poll_transmit_into(self.now, &mut frame.packet) {
+            frame.renew(Some(reason));
+            self.send_frame(host, frame, observer);
+            frame = self.network.pool.spare();
+        }
+        self.network.pool.take_back(frame);
     }
 
-    /// The same for a packet that may be another TCP's.
+    /// Passes a packet of a host's TCP, or of another one's, through the host's mechanisms, and sends it.
     #[inline]
     pub(super) fn send_frame<O: Observer>(&mut self, host: usize, mut frame: Box<Frame>, observer: &mut O) {
         let now = self.now;

@@ -97,6 +97,12 @@ impl Connection {
         if let Some(probing) = &mut self.probing {
             probing.sent = 0;
         }
+        if self.is_ack_without_news(segment) {
+            if self.snd.wnd != prior_window || self.probing.is_some() {
+                self.after_window_change(now);
+            }
+            return Ok(());
+        }
 
         let mut report = self.new_report(segment, window_moved || segment.seq_len() > 0);
         if let Some(model) = &mut self.model {
@@ -118,6 +124,16 @@ impl Connection {
             self.after_window_change(now);
         }
         Ok(())
+    }
+
+    /// Whether a segment acknowledges nothing while nothing is outstanding, as at the receiver of a transfer.
+    #[inline]
+    fn is_ack_without_news(&self, segment: &Segment) -> bool {
+        segment.ack == self.snd.una
+            && self.queue.is_empty()
+            && segment.options.sack.is_empty()
+            && self.model.is_none()
+            && self.accurate_ecn.is_none()
     }
 
     /// An ACK below SND.UNA that was overtaken by a later one acknowledges nothing, but its SACK blocks may be new, and begin a

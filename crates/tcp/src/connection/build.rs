@@ -29,20 +29,20 @@ struct Fields {
 }
 
 impl Connection {
-    /// A segment with everything that each one carries: the ACK, the window and the options.
+    /// Writes to `place` a segment with everything that each one carries: the ACK, the window and the options.
     #[inline(never)]
-    pub(super) fn build(&mut self, now: Instant, content: Content) -> Segment {
+    pub(super) fn build(&mut self, now: Instant, content: Content, place: &mut Segment) {
         if content.flags.contains(Flags::SYN) || self.snd.urgent.is_some() || self.has_rare_options() {
-            return self.build_with_rare_options(now, content);
+            return self.build_with_rare_options(now, content, place);
         }
         let ack = self.ack_point();
         let window = self.announce_window(ack);
         let options = TcpOptions { timestamps: self.timestamps_option(now), ..TcpOptions::default() };
-        self.assemble(content, Fields { ack, window, urgent: 0 }, options)
+        self.assemble(content, Fields { ack, window, urgent: 0 }, options, place);
     }
 
     #[inline(never)]
-    fn build_with_rare_options(&mut self, now: Instant, mut content: Content) -> Segment {
+    fn build_with_rare_options(&mut self, now: Instant, mut content: Content, place: &mut Segment) {
         let ack = self.ack_point();
         let options = self.options(now, &content);
         let is_syn = content.flags.contains(Flags::SYN);
@@ -54,28 +54,26 @@ impl Connection {
             }
             _ => 0,
         };
-        self.assemble(content, Fields { ack, window, urgent }, options)
+        self.assemble(content, Fields { ack, window, urgent }, options, place);
     }
 
     #[inline(always)]
-    fn assemble(&mut self, content: Content, fields: Fields, options: TcpOptions) -> Segment {
-        let Content { seq, flags, payload } = content;
-        let Fields { ack, window, urgent } = fields;
-        let acks = flags.contains(Flags::ACK);
-        if acks && !flags.contains(Flags::RST) {
-            self.note_ack_sent(ack);
+    fn assemble(&mut self, content: Content, fields: Fields, options: TcpOptions, place: &mut Segment) {
+        let acks = content.flags.contains(Flags::ACK);
+        if acks && !content.flags.contains(Flags::RST) {
+            self.note_ack_sent(fields.ack);
         }
-        Segment {
-            src_port: self.local.port,
-            dst_port: self.remote.port,
-            seq,
-            ack: if acks { ack } else { Seq::default() },
-            flags,
-            window,
-            urgent,
-            options,
-            payload,
-        }
+        // All fields are named, for none to be left as it was.
+        let Segment { src_port, dst_port, seq, ack, flags, window, urgent, options: all_options, payload } = place;
+        *src_port = self.local.port;
+        *dst_port = self.remote.port;
+        *seq = content.seq;
+        *ack = if acks { fields.ack } else { Seq::default() };
+        *flags = content.flags;
+        *window = fields.window;
+        *urgent = fields.urgent;
+        *all_options = options;
+        *payload = content.payload;
     }
 
     /// RFC 7323 section 2.2: the window in a SYN is not scaled.

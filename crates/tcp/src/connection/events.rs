@@ -26,6 +26,7 @@ pub enum Event {
 }
 
 impl Event {
+    /// All events, in the order in which they are polled.
     const ALL: [Self; 10] = [
         Self::Connected,
         Self::UserTimeoutChanged,
@@ -38,23 +39,54 @@ impl Event {
         Self::AllAcknowledged,
         Self::Closed,
     ];
+
+    /// The place in [`Self::ALL`].
+    const fn rank(self) -> u32 {
+        match self {
+            Self::Connected => 0,
+            Self::UserTimeoutChanged => 1,
+            Self::Urgent => 2,
+            Self::Readable => 3,
+            Self::Writable => 4,
+            Self::PeerClosed => 5,
+            Self::SoftError => 6,
+            Self::DeliveryTrouble => 7,
+            Self::AllAcknowledged => 8,
+            Self::Closed => 9,
+        }
+    }
 }
 
-/// Events not yet polled, each at most once.
+/// Events not yet polled, each at most once, by [`Event::rank`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventSet(u16);
 
 impl EventSet {
     pub(super) fn insert(&mut self, event: Event) {
-        self.0 |= 1 << event as u16;
+        self.0 |= 1 << event.rank();
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
         if self.0 == 0 {
             return None;
         }
-        let event = Event::ALL.into_iter().find(|&event| self.0 & (1 << event as u16) != 0)?;
-        self.0 &= !(1 << event as u16);
+        let event = *Event::ALL.get(self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1;
         Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_polled_once_and_in_their_order() {
+        let mut events = EventSet::default();
+        for event in Event::ALL.into_iter().rev().chain(Event::ALL) {
+            events.insert(event);
+        }
+        let polled: Vec<Event> = core::iter::from_fn(|| events.pop()).collect();
+        assert_eq!(polled, Event::ALL);
     }
 }

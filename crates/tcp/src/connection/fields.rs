@@ -246,6 +246,28 @@ pub(crate) struct Pending {
     pub(crate) user_timeout_option: bool,
 }
 
+impl Pending {
+    /// Whether no transmission is pending. Leave to send less than a full segment is not one.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            handshake,
+            reset,
+            head,
+            loss_probe,
+            new_data_first,
+            window_probe,
+            keep_alive,
+            silly_window_override: _,
+            foreign_reset,
+            user_timeout_option,
+        } = *self;
+        let probe = loss_probe | window_probe | keep_alive;
+        let other = handshake | reset | new_data_first | foreign_reset | user_timeout_option;
+        head.is_none() && !probe && !other
+    }
+}
+
 /// Probing a zero window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probing {

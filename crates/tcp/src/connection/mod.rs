@@ -43,7 +43,7 @@ mod timeout;
 mod undo;
 mod verbs;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
@@ -149,6 +149,28 @@ impl Connection {
     /// The peer's address and port.
     pub fn remote(&self) -> SocketAddr {
         self.remote.into()
+    }
+
+    /// The local and the remote IP address.
+    #[inline]
+    pub(crate) fn addresses(&self) -> (IpAddr, IpAddr) {
+        (self.local.ip, self.remote.ip)
+    }
+
+    /// Whether nothing is to be sent, nothing is outstanding and no ACK is due, as at a receiver between its ACKs:
+    /// [`Self::poll_transmit`] has nothing to decide.
+    #[inline]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.state == State::Established
+            && self.ack.due.is_none()
+            && self.ack.requested == 0
+            && self.unsent.is_empty()
+            && self.queue.is_empty()
+            && !self.snd.closing
+            && !self.sent_data
+            && self.pacer.is_none()
+            && self.accurate_ecn.is_none()
+            && self.pending.is_empty()
     }
 
     /// Whether `packet` is from the peer to here.

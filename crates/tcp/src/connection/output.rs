@@ -21,6 +21,18 @@ use crate::timers::Timer;
 impl Connection {
     /// The next segment to send; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        let mut segment = Segment::default();
+        let (reason, ecn) = self.poll_transmit_into(now, &mut segment)?;
+        Some(Transmit { segment, reason, ecn })
+    }
+
+    /// As [`Self::poll_transmit`], with the segment written over `place`: moves of whole segments cost as much as decisions. `place` stays
+    /// as it is if there is nothing to send.
+    pub fn poll_transmit_into(&mut self, now: Instant, place: &mut Segment) -> Option<(Reason, EcnField)> {
+        if self.is_at_rest() {
+            self.rest();
+            return None;
+        }
         if self.accurate_ecn.is_some() {
             self.decide_on_accurate_option(now);
         }
@@ -38,13 +50,14 @@ impl Connection {
         }
         self.counters.count_sent(reason);
         if matches!(choice, Choice::Handshake(_) | Choice::ForeignReset(_)) {
-            return Some(Transmit { segment: self.transmit_outside(now, choice), reason, ecn: EcnField::NotEct });
+            self.transmit_outside(now, choice, place);
+            return Some((reason, EcnField::NotEct));
         }
         let mut content = self.take_content(now, choice);
         let (flags, ecn) = self.mark_departure(choice, &content);
         content.flags |= flags;
-        // The one call that builds a segment writes it to where it is returned: moves of whole segments cost as much as decisions.
-        Some(Transmit { segment: self.build(now, content), reason, ecn })
+        self.build(now, content, place);
+        Some((reason, ecn))
     }
 
     #[inline]
@@ -62,13 +75,13 @@ impl Connection {
 
     /// A segment of no established connection: of the handshake, or a reset of another connection.
     #[cold]
-    fn transmit_outside(&mut self, now: Instant, choice: Choice) -> Segment {
+    fn transmit_outside(&mut self, now: Instant, choice: Choice, place: &mut Segment) {
         match choice {
             Choice::ForeignReset(seq) => {
                 self.pending.foreign_reset = false;
-                self.bare_reset(seq)
+                *place = self.bare_reset(seq);
             }
-            _ => self.transmit_handshake(now),
+            _ => self.transmit_handshake(now, place),
         }
     }
 
@@ -112,6 +125,14 @@ impl Connection {
             snd_nxt: self.snd.nxt,
         };
         self.congestion.on_sent(&self.config.congestion, &state);
+    }
+
+    /// What [`Self::settle`] comes to if nothing is to be sent or outstanding.
+    #[inline]
+    fn rest(&mut self) {
+        self.snd.burst_left = 0;
+        self.push_pending = false;
+        self.timers.disarm(Timer::SillyWindow);
     }
 
     /// Nothing more goes out for now: what that means for timers and the window.
@@ -168,7 +189,7 @@ impl Connection {
         }
     }
 
-    fn transmit_handshake(&mut self, now: Instant) -> Segment {
+    fn transmit_handshake(&mut self, now: Instant, place: &mut Segment) {
         self.pending.handshake = false;
         let is_repeated = core::mem::replace(&mut self.snd.handshake_sent, true);
         if is_repeated {
@@ -177,14 +198,13 @@ impl Connection {
         let is_syn_ack = self.state != State::SynSent;
         let flags = if is_syn_ack { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let ecn = self.handshake_ecn_flags(is_syn_ack, is_repeated);
-        let mut segment = self.build(now, Content { seq: self.snd.iss, flags: flags | ecn, payload: Bytes::new() });
+        self.build(now, Content { seq: self.snd.iss, flags: flags | ecn, payload: Bytes::new() }, place);
         if !is_repeated {
-            self.add_fast_open(&mut segment);
+            self.add_fast_open(place);
         }
         if is_syn_ack {
-            self.add_handshake_ecn_option(&mut segment.options);
+            self.add_handshake_ecn_option(&mut place.options);
         }
-        segment
     }
 
     /// A segment of the retransmission queue once more.

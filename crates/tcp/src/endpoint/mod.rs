@@ -15,9 +15,10 @@ pub use stray::reset_for;
 
 use core::cmp::Reverse;
 use core::hash::Hasher;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
+use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{IcmpError, Packet, Payload, Segment};
 use siphasher::sip::SipHasher24;
@@ -293,18 +294,26 @@ impl Endpoint {
 
     /// The next packet to send; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let mut packet = Packet::new(nowhere, nowhere, Segment::default());
+        let (reason, connection) = self.poll_transmit_into(now, &mut packet)?;
+        Some(Outgoing { packet, reason, connection })
+    }
+
+    /// As [`Self::poll_transmit`], with the packet written over `place`, which needs no move. Returns why it is sent, and its connection;
+    /// `None` if there is nothing to send.
+    pub fn poll_transmit_into(&mut self, now: Instant, place: &mut Packet) -> Option<(Reason, Option<ConnectionId>)> {
         if let Some(packet) = self.replies.pop_front() {
-            return Some(Outgoing { packet, reason: Reason::Reset, connection: None });
+            *place = packet;
+            return Some((Reason::Reset, None));
         }
         while let Some(&index) = self.ready.front() {
             let entry = &mut self.entries[index as usize];
             let id = ConnectionId { index, generation: entry.generation };
             if let Some(connection) = entry.connection.as_deref_mut()
-                && let Some(transmit) = connection.poll_transmit(now)
+                && let Some(reason) = transmit_into(connection, now, place)
             {
-                let mut packet = Packet::new(connection.local().ip(), connection.remote().ip(), transmit.segment);
-                packet.traffic_class = transmit.ecn.bits();
-                return Some(Outgoing { packet, reason: transmit.reason, connection: Some(id) });
+                return Some((reason, Some(id)));
             }
             self.ready.pop_front();
             self.settle(index);
@@ -312,9 +321,29 @@ impl Endpoint {
         None
     }
 
+    /// Takes all data in order from a connection, chunk by chunk as [`Connection::read`] does. [`Self::poll_transmit`] is due afterwards.
+    pub fn read(&mut self, now: Instant, id: ConnectionId, mut take: impl FnMut(Bytes)) {
+        let entry = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation);
+        let Some(connection) = entry.and_then(|entry| entry.connection.as_deref_mut()) else { return };
+        while let Some(chunk) = connection.read(now) {
+            take(chunk);
+        }
+        // A receiver between its ACKs would be polled in vain, for each segment that it receives.
+        if !connection.is_at_rest() {
+            self.mark_ready(id.index);
+        }
+    }
+
+    /// Whether [`Self::poll_transmit`] is due.
+    #[inline]
+    pub fn is_transmission_due(&self) -> bool {
+        !self.ready.is_empty() || !self.replies.is_empty()
+    }
+
     /// The next event; call until `None`. A connection that a listener accepted shows itself by [`Event::Connected`].
+    #[inline]
     pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
-        if self.events.is_empty() {
+        if self.events.is_empty() && !self.ready.is_empty() {
             self.collect_events();
         }
         self.events.pop_front()
@@ -450,6 +479,24 @@ impl Endpoint {
             connection.is_some_and(|c| (c.local(), c.remote()) == (local, remote))
         })
     }
+}
+
+/// Writes the next packet of a connection over `place`, if there is one, and returns why it is sent.
+#[inline]
+fn transmit_into(connection: &mut Connection, now: Instant, place: &mut Packet) -> Option<Reason> {
+    let (reason, ecn) = if let Payload::Tcp(segment) = &mut place.payload {
+        connection.poll_transmit_into(now, segment)?
+    } else {
+        let transmit = connection.poll_transmit(now)?;
+        place.payload = transmit.segment.into();
+        (transmit.reason, transmit.ecn)
+    };
+    // All fields are named, for none to be left as it was.
+    let Packet { src, dst, ttl, traffic_class, reserved_flag, payload: _, received } = place;
+    (*src, *dst) = connection.addresses();
+    (*ttl, *traffic_class, *reserved_flag) = (Packet::DEFAULT_TTL, ecn.bits(), false);
+    *received = None;
+    Some(reason)
 }
 
 fn hash(secret: &SipHasher24, local: SocketAddr, remote: SocketAddr) -> u64 {
