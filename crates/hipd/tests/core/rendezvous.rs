@@ -35,7 +35,7 @@ impl World {
     /// The host of the record is registered with its server, and accepts the caller. Neither knows an address of the caller, and the server
     /// does not know the caller at all.
     fn new() -> Self {
-        let key = |index| KeyPair::generate(Algorithm::Ed25519, &mut PredictableRng::new(Rng::new(70 + index)));
+        let key = |index: u64| KeyPair::generate(Algorithm::Ed25519, &mut PredictableRng::new(Rng::new(70 + index)));
         let keys: Vec<KeyPair> = (0..3).map(key).collect();
         let identities: Vec<HostIdentity> = keys.iter().map(|keys| keys.identity().clone()).collect();
         let hosts = keys.into_iter().enumerate().map(|(index, keys)| {
