@@ -1,5 +1,6 @@
 //! Two kernels and the link between them: a wire that can be cut and impaired, and that records the segments on it.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +11,8 @@ use holdover_agent::sockets::TcpSocket;
 use holdover_base::Duration;
 use holdover_host::clock;
 use holdover_testbed::{
-    Congestion, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, Netlink, SocketOptions, Tun,
-    TunConfig, sysctl,
+    Congestion, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, Netlink, SocketError,
+    SocketOptions, Tun, TunConfig, sysctl,
 };
 use holdover_wire::{Checksums, Packet, Segment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +27,21 @@ pub(crate) const FAR_V6: &str = "fd09::2";
 
 /// The interface of either end.
 pub(crate) const INTERFACE: &str = "tun0";
+
+/// Listens. A process that another test is starting has a copy of a closed listener for a moment, whose address is in use as long.
+fn listen(namespace: &Namespace, address: SocketAddr, options: &SocketOptions) -> KernelListener {
+    let until = clock::now() + LIMIT;
+    loop {
+        match KernelListener::bind(namespace, address, options) {
+            Err(SocketError::Failed { source, .. })
+                if source.kind() == ErrorKind::AddrInUse && clock::now() < until =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            bound => return bound.unwrap(),
+        }
+    }
+}
 
 /// This namespace, another one, and the wire.
 pub(crate) struct Wire {
@@ -94,7 +110,7 @@ impl Wire {
         to: SocketAddr,
         options: &SocketOptions,
     ) -> (KernelStream, KernelStream) {
-        let listener = self.far.enter(|| KernelListener::bind(&self.far, to, options).unwrap()).unwrap();
+        let listener = self.far.enter(|| listen(&self.far, to, options)).unwrap();
         let ours = KernelStream::connect(near, to, options, LIMIT).unwrap();
         let theirs = listener.accept(LIMIT).unwrap();
         (ours, theirs)
@@ -103,7 +119,7 @@ impl Wire {
     /// A connection from the far kernel to a port of the near one: both ends, the near one first.
     pub(crate) fn accept(&self, near: &Namespace, port: u16) -> (KernelStream, KernelStream) {
         let at = (NEAR.parse::<IpAddr>().unwrap(), port).into();
-        let listener = KernelListener::bind(near, at, &options()).unwrap();
+        let listener = listen(near, at, &options());
         let theirs = self.far.enter(|| KernelStream::connect(&self.far, at, &options(), LIMIT).unwrap()).unwrap();
         (listener.accept(LIMIT).unwrap(), theirs)
     }
