@@ -246,7 +246,7 @@ impl Connection {
         let mut last_sent_at = None;
         while let Some(sent) = self.queue.pop_acked(ack) {
             report.acked += 1;
-            if sent.ever_retransmitted {
+            if sent.was_retransmitted() {
                 report.retransmitted_acked = true;
             } else {
                 first_sent_at = first_sent_at.or(Some(sent.sent_at));
@@ -300,14 +300,14 @@ impl Connection {
         // An echo from before the retransmission is that of the first copy, which proves nothing about segments sent between the two
         // (Linux `tcp_skb_spurious_retrans`).
         let sent_at = self.timestamp_clock(sent.sent_at);
-        if sent.ever_retransmitted && report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(sent_at) as i32) < 0) {
+        if sent.was_retransmitted() && report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(sent_at) as i32) < 0) {
             return;
         }
         if let Some(model) = &mut self.model {
             model.rate_mut().on_delivered(sent);
         }
         let min_rtt = self.rtt.min_rtt();
-        self.recovery.rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
+        self.recovery.rack.on_delivered(now, sent.sent_at, sent.end(), sent.was_retransmitted(), min_rtt);
     }
 
     /// Everything that follows from an ACK while something was outstanding.

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_wire::{FastOpen, Segment, Seq};
+use holdover_wire::{FastOpen, Flags, Segment, Seq};
 
 use super::{Connection, Event};
 use crate::config::AckPolicy;
@@ -72,7 +72,7 @@ impl Connection {
         let seq = self.snd.nxt;
         self.snd.nxt += syn_data;
         self.counters.bytes_sent.0 += u64::from(syn_data);
-        self.queue.push(Sent { push: true, ..Sent::new(now, seq, data) });
+        self.queue.push(Sent::new(now, seq, data).with_flags(Flags::PSH));
     }
 
     /// The additional content of the first SYN or SYN-ACK.
@@ -250,6 +250,6 @@ impl Connection {
 
     /// The SYN-ACK of an early connection, which does not count as a segment in flight.
     pub(super) fn syns_out(&self) -> u32 {
-        u32::from(self.state == State::SynReceived && self.queue.front().is_some_and(|front| front.syn))
+        u32::from(self.state == State::SynReceived && self.queue.front().is_some_and(|front| front.is_syn()))
     }
 }

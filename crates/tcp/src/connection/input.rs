@@ -560,7 +560,7 @@ impl Connection {
     pub(super) fn acknowledge_syn(&mut self, now: Instant, segment: &Segment) {
         self.snd.una = self.snd.iss + 1;
         if let Some(syn) = self.queue.pop_acked(self.snd.una) {
-            if !syn.ever_retransmitted {
+            if !syn.was_retransmitted() {
                 let rtt = now.saturating_since(syn.sent_at);
                 self.rtt.sample(&self.config.rto, rtt, self.snd.una, self.snd.nxt);
             } else if let Some(rtt) = self.rtt_by_timestamp(now, segment) {
@@ -568,7 +568,7 @@ impl Connection {
             }
             // RFC 6298 section 5.7: after a SYN that had to be retransmitted, data begins with 3 s; RFC 5681 section
             // 3.1: and with a window of one segment.
-            if syn.ever_retransmitted && self.recovery.retransmits > 0 {
+            if syn.was_retransmitted() && self.recovery.retransmits > 0 {
                 self.after_lost_syn();
             }
         }

@@ -281,7 +281,7 @@ impl Connection {
             if sent.seq.lt(from) || sent.sacked || sent.lost {
                 continue;
             }
-            if !sent.retransmitted {
+            if !sent.is_retransmitted() {
                 self.queue.mark_lost(index);
             } else if self.config.recovery.repair_ahead {
                 self.queue.mark_original_lost(index);
@@ -448,7 +448,7 @@ impl Connection {
 
     /// Whether a retransmission is outstanding (Linux `tcp_any_retrans_done`).
     pub(super) fn any_retransmission_out(&self) -> bool {
-        self.queue.retransmitted() > 0 || self.queue.front().is_some_and(|front| front.ever_retransmitted)
+        self.queue.retransmitted() > 0 || self.queue.front().is_some_and(|front| front.was_retransmitted())
     }
 
     /// The retransmission timer ran out (or is taken to have): everything is lost, the window starts over

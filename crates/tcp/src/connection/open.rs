@@ -113,7 +113,7 @@ impl Connection {
     /// Puts our SYN at the head of the queue; it occupies ISS.
     fn send_syn(&mut self, now: Instant) {
         self.snd.nxt = self.snd.iss + 1;
-        self.queue.push(Sent { syn: true, ..Sent::new(now, self.snd.iss, bytes::Bytes::new()) });
+        self.queue.push(Sent::new(now, self.snd.iss, bytes::Bytes::new()).with_flags(Flags::SYN));
         self.pending.handshake = true;
         self.arm_retransmit(now, self.rtt.rto());
         self.arm_user_timeout(now);

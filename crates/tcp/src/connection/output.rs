@@ -230,16 +230,14 @@ impl Connection {
         let len = self.queue.get(index).payload.len();
         self.charge_pacer(now, len);
         let sent = self.queue.get(index);
-        let (seq, payload, fin, push) = (sent.seq, sent.payload.clone(), sent.fin, sent.push);
+        let (seq, payload, sent_with) = (sent.seq, sent.payload.clone(), sent.flags());
         self.counters.bytes_retransmitted.0 += payload.len() as u64;
         self.snd.timed = None;
         let armed_by_caller = matches!(reason, Reason::Timeout | Reason::Requested | Reason::LossProbe);
         if index == 0 && !armed_by_caller && !self.timers.is_armed(Timer::Reorder) {
             self.arm_retransmit(now, self.rtt.rto());
         }
-        let mut flags = Flags::ACK;
-        flags.set(Flags::FIN, fin);
-        flags.set(Flags::PSH, push);
+        let flags = Flags::ACK | sent_with & (Flags::FIN | Flags::PSH);
         Content { seq, flags, payload }
     }
 
@@ -281,7 +279,7 @@ impl Connection {
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
-        self.queue.push(Sent { fin, push, departure, ..Sent::new(now, seq, kept) });
+        self.queue.push(Sent { departure, ..Sent::new(now, seq, kept).with_flags(flags) });
         self.charge_pacer(now, len as usize);
         self.after_new_data(now, was_empty, reason);
         Content { seq, flags, payload }

@@ -43,12 +43,12 @@ impl Connection {
         let mut wait: Option<Duration> = None;
         for index in 0..self.queue.packets_out() as usize {
             let sent = self.queue.get(index);
-            if sent.sacked || (sent.lost && !sent.retransmitted) {
+            if sent.sacked || (sent.lost && !sent.is_retransmitted()) {
                 continue;
             }
             if !self.sent_before_latest_delivery(index) {
                 // First transmissions are in order: all that follow were sent later, retransmitted or not.
-                if !sent.ever_retransmitted {
+                if !sent.was_retransmitted() {
                     break;
                 }
                 continue;
@@ -56,7 +56,7 @@ impl Connection {
             let elapsed = now.saturating_since(sent.sent_at);
             if elapsed >= deadline {
                 // A segment retransmitted at the instant of an earlier ACK is not lost: no delivered segment can have left after it.
-                if !(elapsed.is_zero() && sent.retransmitted) {
+                if !(elapsed.is_zero() && sent.is_retransmitted()) {
                     self.queue.mark_lost(index);
                 }
             } else {

@@ -31,8 +31,8 @@ impl Connection {
                 if let Some(model) = model {
                     model.rate_mut().on_delivered(sent);
                 }
-                rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
-                if sent.ever_retransmitted {
+                rack.on_delivered(now, sent.sent_at, sent.end(), sent.was_retransmitted(), min_rtt);
+                if sent.was_retransmitted() {
                     return;
                 }
                 let rtt = now.saturating_since(sent.sent_at);

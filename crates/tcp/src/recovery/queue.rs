@@ -7,10 +7,19 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_wire::{Seq, SeqRange};
+use holdover_wire::{Flags, Seq, SeqRange};
 
 use crate::departure::{Departure, LostSegment};
 use crate::on_demand::{Absent, OnDemand};
+
+/// The retransmissions of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Copies {
+    None,
+    /// None of them is presumed in flight.
+    Earlier,
+    InFlight,
+}
 
 /// One segment in the retransmission queue.
 #[derive(Clone, Debug)]
@@ -19,18 +28,13 @@ pub(crate) struct Sent {
     pub(crate) payload: Bytes,
     /// When it was last sent.
     pub(crate) sent_at: Instant,
-    pub(crate) syn: bool,
-    pub(crate) fin: bool,
-    /// It ends what the application wrote at one time (PSH).
-    pub(crate) push: bool,
+    /// The bits of [`Self::flags`], in one byte, as a queue has many records.
+    flags: u8,
     /// The peer has it (RFC 2018).
     pub(crate) sacked: bool,
     /// It is presumed lost.
     pub(crate) lost: bool,
-    /// It was retransmitted since it was presumed lost, and that copy is presumed in flight.
-    pub(crate) retransmitted: bool,
-    /// It was sent more than once (Karn's rule).
-    pub(crate) ever_retransmitted: bool,
+    copies: Copies,
     /// Delivery-rate state at its last transmission, if rates are measured.
     pub(crate) departure: Option<Box<Departure>>,
 }
@@ -38,23 +42,46 @@ pub(crate) struct Sent {
 impl Sent {
     /// Data that is sent at `sent_at` for the first time.
     pub(crate) fn new(sent_at: Instant, seq: Seq, payload: Bytes) -> Self {
-        Self {
-            seq,
-            payload,
-            sent_at,
-            syn: false,
-            fin: false,
-            push: false,
-            sacked: false,
-            lost: false,
-            retransmitted: false,
-            ever_retransmitted: false,
-            departure: None,
-        }
+        Self { seq, payload, sent_at, flags: 0, sacked: false, lost: false, copies: Copies::None, departure: None }
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.payload.len() as u32 + u32::from(self.syn) + u32::from(self.fin)
+        self.payload.len() as u32 + (self.flags() & (Flags::SYN | Flags::FIN)).bits().count_ones()
+    }
+
+    /// SYN, FIN, and PSH if it ends what the application wrote at one time.
+    pub(crate) fn flags(&self) -> Flags {
+        Flags::from_bits_retain(self.flags.into())
+    }
+
+    /// The record with those of `flags` that it keeps.
+    pub(crate) fn with_flags(self, flags: Flags) -> Self {
+        Self { flags: (flags & (Flags::SYN | Flags::FIN | Flags::PSH)).bits() as u8, ..self }
+    }
+
+    fn remove_flags(&mut self, flags: Flags) {
+        self.flags &= !(flags.bits() as u8);
+    }
+
+    pub(crate) fn is_syn(&self) -> bool {
+        self.flags().contains(Flags::SYN)
+    }
+
+    /// Whether it was retransmitted since it was presumed lost, and that copy is presumed in flight.
+    pub(crate) fn is_retransmitted(&self) -> bool {
+        self.copies == Copies::InFlight
+    }
+
+    /// Whether it was sent more than once (Karn's rule).
+    pub(crate) fn was_retransmitted(&self) -> bool {
+        self.copies != Copies::None
+    }
+
+    /// A copy that was in flight is not any more.
+    fn end_flight_of_copy(&mut self) {
+        if self.is_retransmitted() {
+            self.copies = Copies::Earlier;
+        }
     }
 
     pub(crate) fn end(&self) -> Seq {
@@ -63,7 +90,7 @@ impl Sent {
 
     /// Presumed lost, and not yet retransmitted.
     pub(crate) fn awaits_retransmission(&self) -> bool {
-        self.lost && !self.retransmitted && !self.sacked
+        self.lost && !self.is_retransmitted() && !self.sacked
     }
 }
 
@@ -176,7 +203,7 @@ impl RetransmissionQueue {
         let front = outstanding.records.front().filter(|front| front.end().le(ack))?;
         outstanding.sacked -= u32::from(front.sacked);
         outstanding.lost -= u32::from(front.lost);
-        outstanding.retransmitted -= u32::from(front.retransmitted);
+        outstanding.retransmitted -= u32::from(front.is_retransmitted());
         let sent = outstanding.records.pop_front()?;
         if outstanding.records.is_empty() {
             self.outstanding.clear();
@@ -191,8 +218,8 @@ impl RetransmissionQueue {
         if covered == 0 {
             return 0;
         }
-        let data = (covered - u32::from(front.syn)).min(front.payload.len() as u32);
-        front.syn = false;
+        let data = (covered - u32::from(front.is_syn())).min(front.payload.len() as u32);
+        front.remove_flags(Flags::SYN);
         drop(front.payload.split_to(data as usize));
         front.seq = ack;
         covered
@@ -248,9 +275,9 @@ impl RetransmissionQueue {
                 sent.sacked = true;
                 outstanding.sacked += 1;
                 outstanding.lost -= u32::from(sent.lost);
-                outstanding.retransmitted -= u32::from(sent.retransmitted);
+                outstanding.retransmitted -= u32::from(sent.is_retransmitted());
                 sent.lost = false;
-                sent.retransmitted = false;
+                sent.end_flight_of_copy();
                 let end = sent.end();
                 outstanding.highest_sacked = Some(outstanding.highest_sacked.map_or(end, |highest| highest.max(end)));
             }
@@ -265,9 +292,9 @@ impl RetransmissionQueue {
         if sent.sacked {
             return;
         }
-        let is_new_loss = sent.retransmitted || !sent.lost;
-        if sent.retransmitted {
-            sent.retransmitted = false;
+        let is_new_loss = sent.is_retransmitted() || !sent.lost;
+        if sent.is_retransmitted() {
+            sent.end_flight_of_copy();
             outstanding.retransmitted -= 1;
         }
         if !sent.lost {
@@ -377,14 +404,14 @@ impl RetransmissionQueue {
     /// NextSeg rule 3; everything up to HighRxt is one of these).
     pub(crate) fn first_hole(&self) -> Option<usize> {
         let highest = self.outstanding.highest_sacked?;
-        let is_hole = |sent: &Sent| !sent.sacked && !sent.lost && !sent.retransmitted;
+        let is_hole = |sent: &Sent| !sent.sacked && !sent.lost && !sent.is_retransmitted();
         self.outstanding.records.iter().take_while(|sent| sent.seq.lt(highest)).position(is_hole)
     }
 
     /// The last segment that was not SACKed, unless it was sent again already (RFC 6675 section 4, NextSeg rule 4).
     pub(crate) fn last_missing(&self) -> Option<usize> {
         let index = self.outstanding.records.iter().rposition(|sent| !sent.sacked)?;
-        (!self.outstanding.records[index].retransmitted).then_some(index)
+        (!self.outstanding.records[index].is_retransmitted()).then_some(index)
     }
 
     /// Cuts the record at `index` so that its first part holds at most `most` bytes of data.
@@ -395,14 +422,13 @@ impl RetransmissionQueue {
             return;
         }
         let mut rest = sent.clone();
-        rest.syn = false;
-        rest.seq = sent.seq + most + u32::from(sent.syn);
+        rest.remove_flags(Flags::SYN);
+        rest.seq = sent.seq + most + u32::from(sent.is_syn());
         rest.payload = sent.payload.split_off(most as usize);
-        sent.fin = false;
-        sent.push = false;
+        sent.remove_flags(Flags::FIN | Flags::PSH);
         outstanding.sacked += u32::from(rest.sacked);
         outstanding.lost += u32::from(rest.lost);
-        outstanding.retransmitted += u32::from(rest.retransmitted);
+        outstanding.retransmitted += u32::from(rest.is_retransmitted());
         outstanding.records.insert(index + 1, rest);
     }
 
@@ -410,30 +436,30 @@ impl RetransmissionQueue {
     pub(crate) fn split_at(&mut self, seq: Seq) {
         let index = self.index_of(seq);
         if let Some(sent) = self.outstanding.records.get(index).filter(|sent| sent.seq.lt(seq)) {
-            let before = (seq - sent.seq) - u32::from(sent.syn);
+            let before = (seq - sent.seq) - u32::from(sent.is_syn());
             self.split(index, before);
         }
     }
 
     /// Puts the data of the record at `index` before that of the next, if both have the same fate so far.
     pub(crate) fn join_with_next(&mut self, index: usize) {
-        let fate = |sent: &Sent| (sent.sacked, sent.lost, sent.retransmitted);
+        let fate = |sent: &Sent| (sent.sacked, sent.lost, sent.is_retransmitted());
         let (Some(first), Some(next)) = (self.outstanding.records.get(index), self.outstanding.records.get(index + 1))
         else {
             return;
         };
-        if first.syn || first.fin || next.syn || fate(first) != fate(next) {
+        if first.flags().intersects(Flags::SYN | Flags::FIN) || next.is_syn() || fate(first) != fate(next) {
             return;
         }
         let outstanding = self.outstanding.to_mut();
         let Some(first) = outstanding.records.remove(index) else { return };
         let next = &mut outstanding.records[index];
-        next.seq = first.seq;
-        next.payload = [first.payload, core::mem::take(&mut next.payload)].concat().into();
-        next.ever_retransmitted |= first.ever_retransmitted;
         outstanding.sacked -= u32::from(first.sacked);
         outstanding.lost -= u32::from(first.lost);
-        outstanding.retransmitted -= u32::from(first.retransmitted);
+        outstanding.retransmitted -= u32::from(first.is_retransmitted());
+        next.seq = first.seq;
+        next.copies = next.copies.max(first.copies);
+        next.payload = [first.payload, core::mem::take(&mut next.payload)].concat().into();
     }
 
     /// Marks every record lost that has a byte in `range`, copies included. Returns whether there was one.
@@ -463,11 +489,11 @@ impl RetransmissionQueue {
         let sent = &mut outstanding.records[index];
         sent.sent_at = now;
         sent.departure = departure;
-        sent.ever_retransmitted = true;
-        if counted && !sent.retransmitted && !sent.sacked {
-            sent.retransmitted = true;
+        if counted && !sent.is_retransmitted() && !sent.sacked {
+            sent.copies = Copies::InFlight;
             outstanding.retransmitted += 1;
         }
+        sent.copies = sent.copies.max(Copies::Earlier);
     }
 
     /// Panics unless the counts agree with the records.
@@ -475,7 +501,7 @@ impl RetransmissionQueue {
         let count = |f: fn(&Sent) -> bool| self.outstanding.records.iter().filter(|sent| f(sent)).count() as u32;
         assert_eq!(self.outstanding.sacked, count(|sent| sent.sacked), "sacked");
         assert_eq!(self.outstanding.lost, count(|sent| sent.lost), "lost");
-        assert_eq!(self.outstanding.retransmitted, count(|sent| sent.retransmitted), "retransmitted");
+        assert_eq!(self.outstanding.retransmitted, count(Sent::is_retransmitted), "retransmitted");
         assert!(
             self.outstanding.records.iter().zip(self.outstanding.records.iter().skip(1)).all(|(a, b)| a.end() == b.seq),
             "contiguous"
@@ -587,7 +613,7 @@ mod tests {
     #[test]
     fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
         let mut queue = queue(1);
-        queue.outstanding.to_mut().records[0].fin = true;
+        queue.outstanding.to_mut().records[0].flags = Flags::FIN.bits() as u8;
         assert_eq!(queue.trim_front(Seq::new(1)), 1);
         queue.split(0, 50);
         assert_eq!((queue.get(0).payload.len(), queue.get(0).fin), (50, false));
