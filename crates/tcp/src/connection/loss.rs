@@ -120,11 +120,7 @@ impl Connection {
         if !report.advanced {
             self.add_departed(report);
         } else if self.loss_detection() == LossDetection::Reno {
-            // 4.3BSD Reno: any ACK of new data ends fast recovery. What a timeout before it took back is retransmitted after it, as
-            // SND.NXT is then where it was before the fast retransmit.
-            self.queue.reset_dup_acked();
-            self.end_reduction(now);
-            self.set_recovery_state(if self.queue.lost() > 0 { RecoveryState::Loss } else { RecoveryState::Open });
+            self.end_reno_recovery(now);
             return false;
         } else if self.try_undo_partial(now, report) {
             return false;
@@ -137,6 +133,19 @@ impl Connection {
             self.maybe_enter_recovery(now);
         }
         timer_taken
+    }
+
+    /// 4.3BSD Reno: any ACK of new data ends fast recovery. What a timeout before it took back is retransmitted after it, as SND.NXT is then
+    /// where it was before the fast retransmit. Of a segment that was acknowledged in part the rest is outstanding as before.
+    fn end_reno_recovery(&mut self, now: Instant) {
+        self.queue.reset_dup_acked();
+        self.end_reduction(now);
+        if self.recovery.episode.from_loss && self.queue.lost() > 0 {
+            self.set_recovery_state(RecoveryState::Loss);
+        } else {
+            self.queue.forget_losses();
+            self.set_recovery_state(RecoveryState::Open);
+        }
     }
 
     /// In the loss state: was the timeout spurious, is it over (Linux `tcp_process_loss`; F-RTO is RFC 5682 section 3.1)?
@@ -322,6 +331,7 @@ impl Connection {
         episode.prior_ssthresh = if is_reduced { 0 } else { self.congestion.ssthresh_for_current(false) };
         episode.begin_undo(self.snd.una, self.queue.retransmitted());
         episode.first_repair = true;
+        episode.from_loss = self.recovery.state == RecoveryState::Loss;
         episode.rescued = false;
         episode.pipe = self.queue.packets_out().saturating_sub(self.config.recovery.dup_ack_threshold);
         if is_reduced {

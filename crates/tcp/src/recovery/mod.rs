@@ -64,6 +64,8 @@ pub(crate) struct Episode {
     pub(crate) first_repair: bool,
     /// The lost marks come from data that was taken back when the window closed (4.3BSD), not from evidence.
     pub(crate) pulled_back: bool,
+    /// The recovery under way began in the loss state: the loss marks are not its own alone.
+    pub(crate) from_loss: bool,
     /// RFC 5682: a timeout that may be spurious is being tested.
     pub(crate) frto: bool,
     /// SND.UNA when what could be undone began; `None` when nothing can (Linux `undo_marker`).
@@ -92,6 +94,7 @@ impl Absent for Episode {
         fresh_loss: false,
         first_repair: false,
         pulled_back: false,
+        from_loss: false,
         frto: false,
         undo_marker: None,
         undo_retransmissions: None,

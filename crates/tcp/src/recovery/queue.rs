@@ -374,6 +374,15 @@ impl RetransmissionQueue {
         outstanding.hint = None;
     }
 
+    /// Clears the marks of losses and of their repair: what is outstanding is in flight, once.
+    pub(crate) fn forget_losses(&mut self) {
+        let Some(outstanding) = self.outstanding.if_present() else { return };
+        for sent in &mut outstanding.records {
+            (sent.lost, sent.retransmitted) = (false, false);
+        }
+        (outstanding.lost, outstanding.retransmitted, outstanding.hint) = (0, 0, None);
+    }
+
     /// The peer has reneged: no SACK counts any more (RFC 2018 section 8).
     pub(crate) fn forget_sacks(&mut self) {
         let Some(outstanding) = self.outstanding.if_present() else { return };
@@ -565,6 +574,19 @@ mod tests {
         assert_eq!(queue.in_flight(), 3);
         queue.mark_lost(1);
         assert_eq!((queue.in_flight(), queue.next_lost()), (2, Some(1)));
+        queue.assert_consistent();
+    }
+
+    #[test]
+    fn forgotten_losses_are_in_flight_once() {
+        let mut queue = queue(3);
+        queue.mark_lost(0);
+        queue.mark_lost(1);
+        queue.note_retransmission(0, Instant::from_secs(1), true, None);
+        queue.forget_losses();
+        assert_eq!((queue.lost(), queue.retransmitted(), queue.in_flight()), (0, 0, 3));
+        assert_eq!(queue.next_lost(), None);
+        assert!(queue.get(0).ever_retransmitted, "Karn's rule");
         queue.assert_consistent();
     }
 

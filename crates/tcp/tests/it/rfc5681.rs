@@ -314,6 +314,27 @@ fn rfc5681_3_2_an_ack_of_new_data_ends_fast_recovery() {
     assert_eq!(t.connection.counters().recoveries, 1);
 }
 
+/// An ACK inside the retransmitted segment is of new data too. The rest of the segment needs three more duplicates, which count although a
+/// bar is set after timeouts: there was none.
+#[test]
+fn rfc5681_3_2_an_ack_inside_a_segment_ends_fast_recovery() {
+    for bar_after_timeout in [false, true] {
+        let mut config = rfc5681();
+        config.recovery.bar_after_timeout = bar_after_timeout;
+        let mut t = ten_out(config, 20_000);
+        (0..3).for_each(|_| t.inject(seg()));
+        t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+        t.inject(seg().ack(501));
+        assert_eq!(t.connection.recovery_state(), RecoveryState::Open, "bar {bar_after_timeout}");
+        assert_eq!(t.connection.in_flight(), 10);
+        t.expect_cwnd(5, Some(5));
+        (0..2).for_each(|_| t.inject(seg()));
+        t.expect_nothing();
+        t.inject(seg());
+        t.expect(data(501, 1001).reason(Reason::FastRetransmit));
+    }
+}
+
 /// The flight from which ssthresh is computed excludes the segments of limited transmit.
 #[test]
 fn rfc5681_3_2_ssthresh_does_not_count_limited_transmit() {
