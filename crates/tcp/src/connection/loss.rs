@@ -140,7 +140,10 @@ impl Connection {
     fn end_reno_recovery(&mut self, now: Instant) {
         self.queue.reset_dup_acked();
         self.end_reduction(now);
-        if self.recovery.episode.from_loss && self.queue.lost() > 0 {
+        let episode = self.recovery.episode.to_mut();
+        // Three duplicates have come before any proof that the timeout was spurious (RFC 5682 section 3.1, step 2a).
+        episode.frto = false;
+        if episode.from_loss && self.queue.lost() > 0 {
             self.set_recovery_state(RecoveryState::Loss);
         } else {
             self.queue.forget_losses();

@@ -56,6 +56,25 @@ fn rfc5682_2_1_a_duplicate_first_means_a_true_timeout() {
     assert_eq!(t.connection.counters().undos, 0);
 }
 
+/// Step 2a, where three duplicates begin a fast retransmit after a timeout: it ends F-RTO, and what the timeout took back goes before new
+/// data.
+#[test]
+fn rfc5682_2_1_a_fast_retransmit_means_a_true_timeout() {
+    let mut config = frto(false);
+    config.recovery.without_sack = LossDetection::Reno;
+    config.recovery.bar_after_timeout = false;
+    let mut t = timed_out(config);
+    (0..3).for_each(|_| t.inject(seg()));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.inject(seg().ack(1001));
+    t.expect(data(2001, 3001).reason(Reason::LossRecovery));
+    t.inject(seg().ack(2001));
+    t.expect(data(3001, 4001).reason(Reason::LossRecovery));
+    t.forget_sent();
+    assert_eq!(t.connection.counters().undos, 0);
+}
+
 /// Step 3a: the second ACK is a duplicate, so retransmission continues in slow start.
 #[test]
 fn rfc5682_2_1_a_duplicate_second_means_a_true_timeout() {
