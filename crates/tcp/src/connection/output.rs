@@ -30,6 +30,7 @@ impl Connection {
     /// as it is if there is nothing to send.
     pub fn poll_transmit_into(&mut self, now: Instant, place: &mut Segment) -> Option<(Reason, EcnField)> {
         if self.is_at_rest() {
+            debug_assert_eq!(self.choose(now), Err(Blocked::NothingToSend));
             self.rest();
             return None;
         }
