@@ -11,7 +11,7 @@ use holdover_wire::Seq;
 use crate::bandwidth::bandwidth;
 use crate::departure::{Departure, Load};
 use crate::recovery::Rack;
-use crate::recovery::queue::Sent;
+use crate::recovery::sent::Sent;
 
 /// The connection's state (section 3.1.1).
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ mod tests {
 
     fn sent(at_ms: u64, seq: u32, departure: Departure) -> Sent {
         let sent = Sent::new(Instant::from_millis(at_ms), Seq::new(seq), bytes::Bytes::from_static(&[0; 100]));
-        Sent { departure: Some(Box::new(departure)), ..sent }
+        sent.with_departure(Some(Box::new(departure)))
     }
 
     const MIN_RTT: Option<Duration> = Some(Duration::from_millis(50));

@@ -9,7 +9,7 @@ use crate::config::{Reduction, WindowUpdate};
 use crate::congestion::AckSample;
 use crate::counters::Disposition;
 use crate::recovery::RecoveryState;
-use crate::recovery::queue::Sent;
+use crate::recovery::sent::Sent;
 use crate::timers::Timer;
 
 /// No timestamp that is echoed is believed to be older: 2^31 us, in ms (Linux).

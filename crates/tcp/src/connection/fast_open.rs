@@ -12,7 +12,7 @@ use holdover_wire::{FastOpen, Flags, Segment, Seq};
 use super::{Connection, Event};
 use crate::config::AckPolicy;
 use crate::counters::Disposition;
-use crate::recovery::queue::Sent;
+use crate::recovery::sent::Sent;
 use crate::state::State;
 
 /// Fast Open state of a connection.

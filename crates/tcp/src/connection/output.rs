@@ -13,7 +13,7 @@ use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
 use crate::congestion::SendState;
 use crate::counters::Reason;
 use crate::ecn::EcnField;
-use crate::recovery::queue::Sent;
+use crate::recovery::sent::Sent;
 use crate::recovery::{LossProbe, RecoveryState};
 use crate::state::State;
 use crate::timers::Timer;
@@ -280,7 +280,7 @@ impl Connection {
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
-        self.queue.push(Sent { departure, ..Sent::new(now, seq, kept).with_flags(flags) });
+        self.queue.push(Sent::new(now, seq, kept).with_flags(flags).with_departure(departure));
         self.charge_pacer(now, len as usize);
         self.after_new_data(now, was_empty, reason);
         Content { seq, flags, payload }

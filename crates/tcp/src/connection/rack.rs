@@ -5,7 +5,7 @@ use holdover_base::{Duration, Instant};
 use super::Connection;
 use super::ack::AckReport;
 use crate::config::{LossDetection, ZeroWindow};
-use crate::recovery::queue::Sent;
+use crate::recovery::sent::Sent;
 use crate::recovery::{LossProbe, RecoveryState};
 use crate::timers::Timer;
 

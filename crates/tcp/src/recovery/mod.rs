@@ -3,6 +3,7 @@
 //! `connection::{ack, loss, rack, undo}` contain the rules that act on this state.
 
 pub(crate) mod queue;
+pub(crate) mod sent;
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;

@@ -5,94 +5,12 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Flags, Seq, SeqRange};
 
+use super::sent::Sent;
 use crate::departure::{Departure, LostSegment};
 use crate::on_demand::{Absent, OnDemand};
-
-/// The retransmissions of a segment.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Copies {
-    None,
-    /// None of them is presumed in flight.
-    Earlier,
-    InFlight,
-}
-
-/// One segment in the retransmission queue.
-#[derive(Clone, Debug)]
-pub(crate) struct Sent {
-    pub(crate) seq: Seq,
-    pub(crate) payload: Bytes,
-    /// When it was last sent.
-    pub(crate) sent_at: Instant,
-    /// The bits of [`Self::flags`], in one byte, as a queue has many records.
-    flags: u8,
-    /// The peer has it (RFC 2018).
-    pub(crate) sacked: bool,
-    /// It is presumed lost.
-    pub(crate) lost: bool,
-    copies: Copies,
-    /// Delivery-rate state at its last transmission, if rates are measured.
-    pub(crate) departure: Option<Box<Departure>>,
-}
-
-impl Sent {
-    /// Data that is sent at `sent_at` for the first time.
-    pub(crate) fn new(sent_at: Instant, seq: Seq, payload: Bytes) -> Self {
-        Self { seq, payload, sent_at, flags: 0, sacked: false, lost: false, copies: Copies::None, departure: None }
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.payload.len() as u32 + (self.flags() & (Flags::SYN | Flags::FIN)).bits().count_ones()
-    }
-
-    /// SYN, FIN, and PSH if it ends what the application wrote at one time.
-    pub(crate) fn flags(&self) -> Flags {
-        Flags::from_bits_retain(self.flags.into())
-    }
-
-    /// The record with those of `flags` that it keeps.
-    pub(crate) fn with_flags(self, flags: Flags) -> Self {
-        Self { flags: (flags & (Flags::SYN | Flags::FIN | Flags::PSH)).bits() as u8, ..self }
-    }
-
-    fn remove_flags(&mut self, flags: Flags) {
-        self.flags &= !(flags.bits() as u8);
-    }
-
-    pub(crate) fn is_syn(&self) -> bool {
-        self.flags().contains(Flags::SYN)
-    }
-
-    /// Whether it was retransmitted since it was presumed lost, and that copy is presumed in flight.
-    pub(crate) fn is_retransmitted(&self) -> bool {
-        self.copies == Copies::InFlight
-    }
-
-    /// Whether it was sent more than once (Karn's rule).
-    pub(crate) fn was_retransmitted(&self) -> bool {
-        self.copies != Copies::None
-    }
-
-    /// A copy that was in flight is not any more.
-    fn end_flight_of_copy(&mut self) {
-        if self.is_retransmitted() {
-            self.copies = Copies::Earlier;
-        }
-    }
-
-    pub(crate) fn end(&self) -> Seq {
-        self.seq + self.len()
-    }
-
-    /// Presumed lost, and not yet retransmitted.
-    pub(crate) fn awaits_retransmission(&self) -> bool {
-        self.lost && !self.is_retransmitted() && !self.sacked
-    }
-}
 
 /// The retransmission queue and its counts.
 #[derive(Clone, Debug, Default)]
@@ -378,7 +296,8 @@ impl RetransmissionQueue {
     pub(crate) fn forget_losses(&mut self) {
         let Some(outstanding) = self.outstanding.if_present() else { return };
         for sent in &mut outstanding.records {
-            (sent.lost, sent.retransmitted) = (false, false);
+            sent.lost = false;
+            sent.end_flight_of_copy();
         }
         (outstanding.lost, outstanding.retransmitted, outstanding.hint) = (0, 0, None);
     }
@@ -467,7 +386,7 @@ impl RetransmissionQueue {
         outstanding.lost -= u32::from(first.lost);
         outstanding.retransmitted -= u32::from(first.is_retransmitted());
         next.seq = first.seq;
-        next.copies = next.copies.max(first.copies);
+        next.take_over_copies(&first);
         next.payload = [first.payload, core::mem::take(&mut next.payload)].concat().into();
     }
 
@@ -498,11 +417,9 @@ impl RetransmissionQueue {
         let sent = &mut outstanding.records[index];
         sent.sent_at = now;
         sent.departure = departure;
-        if counted && !sent.is_retransmitted() && !sent.sacked {
-            sent.copies = Copies::InFlight;
-            outstanding.retransmitted += 1;
-        }
-        sent.copies = sent.copies.max(Copies::Earlier);
+        let counts = counted && !sent.is_retransmitted() && !sent.sacked;
+        sent.note_copy(counts);
+        outstanding.retransmitted += u32::from(counts);
     }
 
     /// Panics unless the counts agree with the records.
@@ -526,6 +443,8 @@ impl RetransmissionQueue {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn queue(segments: u32) -> RetransmissionQueue {
@@ -586,7 +505,7 @@ mod tests {
         queue.forget_losses();
         assert_eq!((queue.lost(), queue.retransmitted(), queue.in_flight()), (0, 0, 3));
         assert_eq!(queue.next_lost(), None);
-        assert!(queue.get(0).ever_retransmitted, "Karn's rule");
+        assert!(queue.get(0).was_retransmitted(), "Karn's rule");
         queue.assert_consistent();
     }
 
@@ -635,11 +554,12 @@ mod tests {
     #[test]
     fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
         let mut queue = queue(1);
-        queue.outstanding.to_mut().records[0].flags = Flags::FIN.bits() as u8;
+        let records = &mut queue.outstanding.to_mut().records;
+        records[0] = records[0].clone().with_flags(Flags::FIN);
         assert_eq!(queue.trim_front(Seq::new(1)), 1);
         queue.split(0, 50);
-        assert_eq!((queue.get(0).payload.len(), queue.get(0).fin), (50, false));
-        assert_eq!((queue.get(1).payload.len(), queue.get(1).fin), (49, true));
+        assert_eq!((queue.get(0).payload.len(), queue.get(0).flags()), (50, Flags::empty()));
+        assert_eq!((queue.get(1).payload.len(), queue.get(1).flags()), (49, Flags::FIN));
         assert_eq!(queue.get(1).end(), Seq::new(101));
         queue.assert_consistent();
     }
