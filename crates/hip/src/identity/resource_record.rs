@@ -82,7 +82,7 @@ impl HostIdentity {
             Algorithm::Rsa => (RSA, encoded.clone()),
             // With or without its first byte, a point has an even number of bytes behind it.
             Algorithm::EcdsaP256 | Algorithm::EcdsaP384 => {
-                let head = POINT_HEAD_LEN - usize::from(encoded.len() % 2 == 0);
+                let head = POINT_HEAD_LEN - usize::from(encoded.len().is_multiple_of(2));
                 (ECDSA, encoded.slice(head..))
             }
             Algorithm::Ed25519 => (EDDSA, encoded.slice(EDDSA_HEAD.len()..)),
