@@ -286,6 +286,9 @@ fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MT
 
 /// The handoff among a router and its `peers`, if it has any.
 fn handoff(peers: Option<&Vec<String>>, nodes: &Nodes) -> Result<Option<HandoffConfig>, Problem> {
+    if peers.is_some_and(Vec::is_empty) {
+        return Err(Problem::conflict("the list is empty: name routers, or leave out \"peers\"").under("peers"));
+    }
     let address = |(index, name): (usize, &String)| {
         nodes.router(name).map(|peer| peer.address(false)).under_index(index).under("peers")
     };

@@ -464,14 +464,13 @@ fn mechanisms_of_routers_can_be_as_described() {
             ("[\"middle\"]", "peers.0", "this router itself"),
             ("[\"server\"]", "peers.0", "is a host"),
             ("[\"nowhere\"]", "peers.0", "nowhere"),
+            ("[]", "peers", "leave out"),
         ] {
             let error = with(&format!("{{ mobiles = [\"client\"], {mechanism} = {{ peers = {peers} }} }}"));
             assert_eq!(error.field, format!("{router}.{mechanism}.{field}"), "{error}");
             assert!(error.to_string().contains(message), "{error}");
         }
     }
-    let error = with("{ mobiles = [\"client\"], buffer_freeze = { peers = [] } }");
-    assert_eq!((error.kind, &error.field), (ErrorKind::Conflict, &format!("{router}.buffer_freeze")), "{error}");
     // Two routers, of which the second is `aside`.
     let pair = |middle: &str, aside: &str| {
         let routers = format!(
