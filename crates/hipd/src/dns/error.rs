@@ -52,6 +52,12 @@ pub enum DnsError {
         /// The text.
         text: String,
     },
+    /// An address in place of a domain name.
+    #[error("{text} is an address: expected a domain name, as host.example.org")]
+    Address {
+        /// The text.
+        text: String,
+    },
     /// The system's configuration cannot be read.
     #[error("cannot read {}: name a resolver (--resolver ADDRESS)", path.display())]
     Config {

@@ -12,6 +12,8 @@ mod resolver;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
+
 use domain::base::Name;
 
 pub use config::Resolvers;
@@ -24,11 +26,14 @@ pub use resolver::{Answer, Resolver};
 /// A domain name, which is absolute.
 pub type DomainName = Name<Vec<u8>>;
 
-/// Reads a domain name; a dot at its end makes no difference.
+/// Reads a domain name; a dot at its end makes no difference. An address would be one by its syntax, but no resolver knows it.
 ///
 /// # Errors
-/// [`DnsError::Name`].
+/// [`DnsError::Name`] and [`DnsError::Address`].
 pub fn domain_name(text: &str) -> Result<DomainName, DnsError> {
+    if text.parse::<IpAddr>().is_ok() {
+        return Err(DnsError::Address { text: text.into() });
+    }
     let name: Option<DomainName> = text.parse().ok();
     name.filter(|name| !name.is_root()).ok_or_else(|| DnsError::Name { text: text.into() })
 }

@@ -1,5 +1,6 @@
 //! Asks resolvers, and waits for their answers.
 
+use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -22,6 +23,8 @@ const LONGEST_DATAGRAM: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Resolver {
     resolvers: Resolvers,
+    /// The index of the one that has answered last. It is asked first, so that a silent one costs its timeout once.
+    first: Cell<usize>,
 }
 
 /// The records of a name.
@@ -38,7 +41,7 @@ pub struct Answer {
 impl Resolver {
     /// Asks these.
     pub const fn new(resolvers: Resolvers) -> Self {
-        Self { resolvers }
+        Self { resolvers, first: Cell::new(0) }
     }
 
     /// Whether the AD bit of this resolver reaches this host unchanged.
@@ -51,15 +54,20 @@ impl Resolver {
     /// # Errors
     /// [`DnsError::NoSuchName`]; if none answers, the failure of the last one.
     pub fn look_up(&self, name: &DomainName, rtype: Rtype) -> Result<Answer, DnsError> {
+        let (addresses, first) = (&self.resolvers.addresses, self.first.get());
         let mut failure = None;
         for _ in 0..self.resolvers.attempts {
-            for &server in &self.resolvers.addresses {
-                let name = name.clone();
+            for index in (first..addresses.len()).chain(0..first) {
+                let (server, name) = (addresses[index], name.clone());
                 failure = Some(match self.ask(server, &name, rtype) {
                     Ok(Reading::Records { is_validated, data }) => {
+                        self.first.set(index);
                         return Ok(Answer { server, is_validated, records: data });
                     }
-                    Ok(Reading::NoSuchName) => return Err(DnsError::NoSuchName { name }),
+                    Ok(Reading::NoSuchName) => {
+                        self.first.set(index);
+                        return Err(DnsError::NoSuchName { name });
+                    }
                     Ok(Reading::Failed(code)) => DnsError::Failed { name, server, code },
                     Ok(Reading::Malformed | Reading::Truncated) => DnsError::Malformed { name, server },
                     Err(source) => DnsError::NoAnswer { name, server, source },

@@ -202,7 +202,8 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
 // Claim: A peer is found in the DNS by its HIP record, through CNAMEs, with its addresses and those of its rendezvous servers; lost answers
 // are asked for again, truncated ones over TCP, and answers with another id, question or port count for nothing.
 // Tests: `tests::lost_answers_are_asked_for_again`, `tests::answers_to_other_questions_are_ignored`,
-// `tests::truncated_answers_are_asked_for_over_tcp`, `tests::a_server_that_fails_is_passed_over`, `tests::any_answer_is_read`
+// `tests::truncated_answers_are_asked_for_over_tcp`, `tests::a_server_that_fails_is_passed_over`,
+// `tests::the_resolver_that_has_answered_is_asked_first`, `tests::any_answer_is_read`
 #[test]
 fn a_host_is_found_by_its_name() {
     let identity = identity(Algorithm::Ed25519);
@@ -246,6 +247,9 @@ fn names_without_records_give_distinct_errors() {
     }
     for text in ["", ".", "a..b", &"a".repeat(64), &["abcdefg"; 40].join(".")] {
         assert!(matches!(domain_name(text), Err(DnsError::Name { .. })), "{text}");
+    }
+    for text in ["192.0.2.7", "2001:db8::7"] {
+        assert!(matches!(domain_name(text), Err(DnsError::Address { .. })), "{text}");
     }
 }
 
@@ -467,6 +471,19 @@ fn a_silent_server_is_given_up() {
     let DnsError::NoAnswer { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), std::io::ErrorKind::TimedOut);
     assert!(server.asked() >= 4, "{} questions", server.asked());
+}
+
+/// The questions that follow do not wait for the silent one again.
+#[test]
+fn the_resolver_that_has_answered_is_asked_first() {
+    let silent = Server::start(|_, _, _| vec![]);
+    let identity = identity(Algorithm::Ed25519);
+    let server = Server::with(Zone::of(&[("host.example.org", hip(&identity, &["rvs.example.org"]))]));
+    let (addresses, timeout) = (vec![silent.address, server.address], Duration::from_secs(1));
+    let resolver = Resolver::new(Resolvers { addresses, timeout, attempts: 1, trusts_ad: false });
+    let found = find_host(&resolver, &name("host.example.org"), false).unwrap();
+    assert_eq!((found.identity, found.resolver), (identity, server.address));
+    assert!(silent.asked() <= 2, "the first question, and its repetition; not {}", silent.asked());
 }
 
 #[test]
