@@ -65,15 +65,20 @@ impl Found {
         peer.with_servers(self.host.server_addresses.clone())
     }
 
-    /// Where the peer is, and how far the answer can be trusted.
-    pub(super) fn text(&self) -> String {
+    /// Where the peer is, and how far the answer can be trusted. `via` is the peer's.
+    pub(super) fn text(&self, via: Via) -> String {
         let host = &self.host;
-        let mut text =
-            format!("at {}\n", list(&host.addresses, "no address: it has to initiate, or has rendezvous servers"));
+        let none = if host.server_addresses.is_empty() { "no address: it has to initiate" } else { "no address" };
+        let mut text = format!("at {}\n", list(&host.addresses, none));
         if !host.servers.is_empty() {
             let names: Vec<_> = host.servers.iter().map(ToString::to_string).collect();
             let addresses = list(&host.server_addresses, "no address, so that they are of no use");
             let _ = writeln!(text, "rendezvous servers {}: {addresses}", names.join(", "));
+            if via == Via::Udp {
+                text.push_str(
+                    "rendezvous servers forward nothing in UDP: use --via ip to reach the peer through them\n",
+                );
+            }
         }
         let (name, resolver) = (&self.name, host.resolver);
         let _ = match host.proof {

@@ -10,7 +10,7 @@ mod text;
 mod top;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -128,7 +128,8 @@ struct PeerAddArgs {
     /// The peer's name on this host.
     name: String,
     /// Its HIT, as "holdover hip id" prints it there; default: from the DNS.
-    hit: Option<std::net::Ipv6Addr>,
+    #[arg(value_parser = hit)]
+    hit: Option<Ipv6Addr>,
     /// The peer's addresses; none if it always initiates.
     addresses: Vec<IpAddr>,
     #[command(flatten)]
@@ -292,8 +293,13 @@ fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
     if args.json {
         return Ok(print_json(&json!({ "peer": peer, "dns": found })));
     }
-    let origin = found.map(|found| found.text()).unwrap_or_default();
+    let origin = found.map(|found| found.text(peer.via)).unwrap_or_default();
     Ok(print(&format!("{} is {hit}\n{origin}", peer.name)))
+}
+
+/// An argument in the place of a HIT.
+fn hit(text: &str) -> Result<Ipv6Addr, String> {
+    text.parse().map_err(|_| "expected NAME HIT ADDRESS..., with a HIT as \"holdover hip id\" prints it".to_owned())
 }
 
 fn remove(args: &PeerRemoveArgs) -> Result<ExitCode, Failure> {

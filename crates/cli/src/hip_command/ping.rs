@@ -64,6 +64,9 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
         }
     }
     let _ = print(&format!("{received} of {sent} answered\n"));
+    if received == 0 {
+        let _ = print("see holdover hip status; on the peer the daemon has to run, with this host among its peers\n");
+    }
     Ok(if received > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

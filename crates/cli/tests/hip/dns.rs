@@ -112,6 +112,12 @@ fn a_host_is_found_in_the_dns() {
     let file = fs::read_to_string(place.0.join("a/peers.toml")).unwrap();
     assert!(file.contains("203.0.113.9") && file.contains("via = \"ip\""), "{file}");
 
+    // Through a rendezvous server in UDP a peer cannot be reached, and one without addresses not at all.
+    let added = well(&place, &format!("peer add {HOST} --via udp --dir c {ask}"));
+    assert!(added.contains("--via ip"), "{added}");
+    let added = well(&place, &format!("peer add bare.example.org --dir c {ask}"));
+    assert!(added.lines().any(|it| it == "at no address: it has to initiate"), "{added}");
+
     let added = json(&well(&place, &format!("peer add bare --dns bare.example.org --json --dir a {ask}")));
     assert_eq!(added["peer"]["name"], "bare");
     assert_eq!(added["peer"]["via"], "udp");
@@ -150,6 +156,9 @@ fn a_host_prints_its_record() {
     assert!(well(&place, "id --dir d --dns").starts_with("@ IN HIP 3 "));
     for (words, reason) in [
         ("id --dir d --dns a..b", "not a domain name"),
+        ("id --dir d --dns host.example.org --rendezvous 192.0.2.9", "is an address"),
+        ("peer add 192.0.2.7 --dir d", "is an address"),
+        ("peer add x 192.0.2.7 --dir d", "NAME HIT ADDRESS"),
         ("id --dir d --rendezvous rvs.example.org", "--dns"),
         ("peer add x 2001:25::1 --dns host.example.org", "cannot be used with"),
         ("peer add x --resolver nobody", "expected an address"),
