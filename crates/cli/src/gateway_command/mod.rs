@@ -33,7 +33,7 @@ pub(crate) struct GatewayArgs {
 enum Command {
     /// Demonstrate the gateway without hardware: the same downloads and uploads over the same outages with and without
     /// it, in network namespaces, including a `kill -9` of the gateway and a handoff to another one. Needs root; takes
-    /// less than a minute, and leaves nothing behind.
+    /// less than a minute, and leaves nothing behind but an empty directory in the BPF file system.
     Demo(demo::DemoArgs),
     /// Buffer packets for absent mobile hosts behind an interface, until stopped.
     Run(RunArgs),
