@@ -16,10 +16,14 @@ use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
 use holdover_tcp::{Config, ConnectionId, Endpoint, EndpointConfig, Event, Profile};
 use holdover_wire::{Flags, Packet, Seq};
+use proptest::prelude::*;
 
 use crate::support::{at_ms, ms};
 
 pub(crate) const SUPERVISORS: usize = 3;
+/// The stacks of both ends.
+pub(crate) const PROFILES: [Profile; 4] =
+    [Profile::RenoBsd, Profile::TahoeBsd, Profile::Linux6Reno, Profile::Linux6Cubic];
 const PORT: u16 = 80;
 const RADIO_BPS: u64 = 4_000_000;
 /// A packet that would wait longer for the radio is dropped.
@@ -97,6 +101,44 @@ impl Setup {
             outsider: None,
         }
     }
+}
+
+/// Worlds with losses, duplicates, delays and moves. Control messages are lost with a probability below `control_loss`.
+pub(crate) fn rough(station: impl Strategy<Value = Station>, control_loss: f64) -> impl Strategy<Value = Setup> {
+    let mishaps = (0.0..0.04, 0.0..control_loss, 0.0..0.1, 0_u64..30, 0_u64..600);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let profile = prop::sample::select(PROFILES.to_vec());
+    (station, profile, any::<u64>(), mishaps, moves(), flags).prop_map(
+        |(station, profile, seed, mishaps, moves, (is_told, is_upload, is_ipv6))| {
+            let (loss, control_loss, duplicate, jitter_ms, control_jitter_ms) = mishaps;
+            Setup {
+                station,
+                seed,
+                loss,
+                control_loss,
+                duplicate,
+                jitter_ms,
+                control_jitter_ms,
+                is_told,
+                is_upload,
+                is_ipv6,
+                ..Setup::quiet(profile, moves)
+            }
+        },
+    )
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = (50_u64..3_000, 0_u64..1_500, 0..SUPERVISORS, 0_u64..400);
+    prop::collection::vec(one, 1..7).prop_map(|moves| {
+        let mut at = 100;
+        let moves = moves.into_iter().map(|(stay, gap_ms, to, route_lag_ms)| {
+            let begins = at + stay;
+            at = begins + gap_ms;
+            Move { at_ms: begins, gap_ms, to, route_lag_ms }
+        });
+        moves.collect()
+    })
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
