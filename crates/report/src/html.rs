@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::actions;
 use crate::draw::{escape, style_sheet};
 use crate::links::{contents, file_links};
 use crate::metrics::{ConnectionMetrics, FlowMetrics};
@@ -129,6 +130,7 @@ impl Page<'_> {
         }
         links(html, variant);
         cpus(html, variant);
+        actions::table(html, &variant.actions);
         file_links(html, files, &variant.directory);
         html.push_str("</section>\n");
     }

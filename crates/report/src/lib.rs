@@ -18,6 +18,7 @@
 // Writes files.
 #![allow(clippy::disallowed_types)]
 
+mod actions;
 mod article;
 mod captures;
 mod differences;
@@ -46,6 +47,7 @@ mod table;
 mod traffic;
 mod words;
 
+pub use actions::ActionMetrics;
 pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
 pub use differences::{Difference, Measure};

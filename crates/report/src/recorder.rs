@@ -9,6 +9,7 @@ use holdover_sim::{
     WorldConfig, WorldEvent,
 };
 
+use crate::actions::{ActionCounts, ActionMetrics};
 use crate::captures::{CaptureOptions, Captures};
 use crate::error::RecordError;
 use crate::events::{EventLog, medium_name};
@@ -64,6 +65,7 @@ pub struct Recorder {
     owners: Owners,
     ways: Ways,
     received: Vec<u64>,
+    actions: ActionCounts,
     error: Option<RecordError>,
 }
 
@@ -86,6 +88,8 @@ pub struct Record {
     pub mobiles: Vec<MobileMetrics>,
     /// All routers with processing delay.
     pub cpus: Vec<CpuMetrics>,
+    /// The actions of mechanisms.
+    pub actions: Vec<ActionMetrics>,
     /// Captures that reached their size limit and lack later packets.
     pub cut_captures: Vec<String>,
     /// The series for plots.
@@ -128,6 +132,7 @@ impl Recorder {
             owners: Owners::default(),
             ways: Ways::default(),
             received: vec![0; config.flows.len()],
+            actions: ActionCounts::default(),
             error: None,
             dir: dir.to_owned(),
             written: written.clone(),
@@ -198,6 +203,7 @@ impl Recorder {
             cells,
             mobiles,
             cpus,
+            actions: self.actions.metrics(node_name),
             cut_captures,
             series: self.series,
         })
@@ -265,6 +271,7 @@ impl Observer for Recorder {
             WorldEvent::LinkUp(link) => outages.entry(Cut::Link(link)).or_default().up(at),
             WorldEvent::ConnectivityLost(node) => outages.entry(Cut::Host(node)).or_default().down(at),
             WorldEvent::ConnectivityBack { node, .. } => outages.entry(Cut::Host(node)).or_default().up(at),
+            WorldEvent::Mechanism(node, ref action) => self.actions.note(at, node, action),
             _ => {}
         }
         let logged = self.events.as_mut().map_or(Ok(()), |events| events.event(at, event, &self.config));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::actions::ActionMetrics;
 use crate::error::RecordError;
 use crate::kernel::KernelSummary;
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
@@ -52,6 +53,9 @@ pub struct VariantSummary {
     /// All routers with processing delay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuMetrics>,
+    /// The actions of mechanisms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<ActionMetrics>,
     /// Additional measurements of a run on real kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelSummary>,
@@ -72,6 +76,7 @@ impl VariantSummary {
             cells: record.cells.clone(),
             mobiles: record.mobiles.clone(),
             cpus: record.cpus.clone(),
+            actions: record.actions.clone(),
             kernel: None,
         }
     }
