@@ -200,15 +200,27 @@ impl Connection {
         Ok(Choice::Retransmit(index as u32, Reason::LossRecovery))
     }
 
-    /// Segments in flight, as far as the congestion window is concerned. Without limited transmit (RFC 3042) the first
-    /// duplicate ACKs make no room.
+    /// Segments in flight, as far as the congestion window is concerned.
     fn in_flight_for_window(&self) -> u32 {
-        if self.recovery.state < RecoveryState::Recovery && !self.config.recovery.limited_transmit {
+        if self.duplicates_make_no_room() {
             (self.queue.in_flight() + self.queue.sacked()).saturating_sub(self.syns_out())
         } else if self.counts_pipe_by_acks() {
             self.recovery.episode.pipe
         } else {
             self.queue.in_flight().saturating_sub(self.syns_out())
+        }
+    }
+
+    /// Whether what duplicate ACKs report still fills the window: before a fast retransmit, if limited transmit (RFC 3042) is
+    /// off. A timeout changes nothing in 4.3BSD, whose `tcp_input` enlarges the window in fast recovery only.
+    fn duplicates_make_no_room(&self) -> bool {
+        if self.config.recovery.limited_transmit {
+            return false;
+        }
+        match self.recovery.state {
+            RecoveryState::Recovery => false,
+            RecoveryState::Loss => self.counts_as_4_3bsd(),
+            RecoveryState::Open | RecoveryState::Disorder | RecoveryState::Cwr => true,
         }
     }
 

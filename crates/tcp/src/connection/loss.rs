@@ -23,6 +23,11 @@ impl Connection {
         matches!(self.loss_detection(), LossDetection::Sack | LossDetection::Fack | LossDetection::Rack)
     }
 
+    /// Whether duplicate ACKs count and make room as in 4.3BSD's `tcp_input`, whether or not they are barred after a timeout.
+    pub(super) fn counts_as_4_3bsd(&self) -> bool {
+        matches!(self.loss_detection(), LossDetection::Tahoe | LossDetection::Reno)
+    }
+
     /// An ACK that is a duplicate, carries new SACK blocks, or arrives outside [`RecoveryState::Open`]. Returns whether
     /// the reordering timer was armed in place of the retransmission timer.
     pub(super) fn alert(&mut self, now: Instant, report: &mut AckReport) -> bool {
@@ -52,7 +57,10 @@ impl Connection {
                 if self.recovery.state != RecoveryState::Open && !report.lost_retransmission {
                     return timer_taken;
                 }
-                self.count_departed(report);
+                // In the loss state `alert_in_loss` counts them.
+                if self.recovery.state == RecoveryState::Open {
+                    self.count_departed(report);
+                }
                 self.maybe_enter_recovery(now) || timer_taken
             }
             RecoveryState::Open | RecoveryState::Disorder | RecoveryState::Cwr => {
@@ -224,20 +232,19 @@ impl Connection {
     /// RFC 5681 section 3.2 and RFC 6582: the third duplicate, and in recovery each partial ACK, show the first segment lost.
     fn mark_lost_by_duplicates(&mut self, advanced: bool) {
         let threshold = self.recovery.reordering.max(1);
-        let enough = if self.config.recovery.bar_after_timeout {
-            self.recovery.state < RecoveryState::Recovery && self.queue.dup_acked() >= threshold
-        } else {
-            // 4.3BSD counts duplicates after a timeout too, and acts on the third only.
-            self.recovery.state != RecoveryState::Recovery && self.recovery.episode.dup_acks == threshold
-        };
-        let partial = self.recovery.state == RecoveryState::Recovery
-            && advanced
-            && self.loss_detection() == LossDetection::NewReno;
+        let bar = self.config.recovery.bar_after_timeout;
+        // 4.3BSD counts duplicates in a row, and acts on the third only; Linux counts segments that have left the network.
+        let in_a_row = !bar || self.counts_as_4_3bsd();
+        let reached =
+            if in_a_row { self.recovery.episode.dup_acks == threshold } else { self.queue.dup_acked() >= threshold };
+        let state = self.recovery.state;
+        let enough = reached && state != RecoveryState::Recovery && !(bar && state == RecoveryState::Loss);
+        let partial = state == RecoveryState::Recovery && advanced && self.loss_detection() == LossDetection::NewReno;
         if (enough && !self.is_barred(self.snd.una)) || partial {
-            if self.config.recovery.bar_after_timeout {
-                self.queue.mark_first_lost();
-            } else {
+            if in_a_row {
                 self.queue.mark_lost(0);
+            } else {
+                self.queue.mark_first_lost();
             }
             self.recovery.episode.to_mut().fresh_loss |= enough;
             if partial && self.config.recovery.reduction == Reduction::Immediate {

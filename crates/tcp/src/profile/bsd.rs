@@ -83,7 +83,8 @@ pub(super) const fn bsd(detection: LossDetection) -> Config {
 
 /// AIX 4.2, exactly as 4.3BSD Reno. Evidence: the Freeze-TCP paper names it as the distant sender of table III and says nothing else of
 /// it. Stevens, "TCP/IP Illustrated, Volume 1", section E.5, has 4.3BSD's values for AIX 3.2.2: buffers of 16,384 bytes, keep-alives
-/// in ticks of 500 ms. Open: the least time between probes (experiments/freeze-tcp/paper.toml).
+/// in ticks of 500 ms. Open: the least time between probes, the restart after idle time and a bar on fast retransmits after a timeout
+/// (experiments/freeze-tcp/paper.toml).
 pub(super) const fn aix_4_2() -> Config {
     bsd(LossDetection::Reno)
 }
@@ -117,8 +118,8 @@ pub(super) const fn freebsd_2_2() -> Config {
 /// 500 ms at first (`tcp_rexmit_interval_initial`) and between 200 ms and 60 s (`_min`, `_max`), and send buffers of 8 KiB
 /// (`tcp_xmit_hiwat`); Sun's manual of Solaris 8 has 3 s, 400 ms and 60 s. The clock has 100 ticks a second, and window probes use the
 /// same timeouts. SACK came with Solaris 7, and SYNs carry no timestamps (`tcp_tstamp_always` is 0). As a receiver, in congestion control and in giving up what is established
-/// (Solaris: after 8 minutes) it is 4.3BSD Reno here: the paper measures none of these. Open: the closed window, the least timeout and
-/// the send buffer (experiments/freeze-tcp/paper.toml).
+/// (Solaris: after 8 minutes) it is 4.3BSD Reno here: the paper measures none of these. Open: the closed window, the least timeout,
+/// the send buffer, the restart after idle time and a bar on fast retransmits after a timeout (experiments/freeze-tcp/paper.toml).
 pub(super) const fn solaris_2_6() -> Config {
     let base = bsd(LossDetection::Reno);
     Config {

@@ -159,6 +159,22 @@ fn bsd_cuts_at_each_timeout() {
     t.expect_cwnd(1, Some(2));
 }
 
+/// Three duplicates in a row are enough, even if fewer segments follow the first one; also if fast retransmits are barred after
+/// a timeout.
+#[test]
+fn bsd_counts_duplicates_in_a_row() {
+    for bar_after_timeout in [false, true] {
+        let mut config = reno();
+        config.recovery.bar_after_timeout = bar_after_timeout;
+        let mut t = out(config, 2);
+        (0..2).for_each(|_| t.inject(seg()));
+        t.expect_nothing();
+        t.inject(seg());
+        t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+        t.forget_sent();
+    }
+}
+
 /// After a timeout duplicates count as usual.
 #[test]
 fn bsd_has_no_bar_after_a_timeout() {
@@ -187,6 +203,55 @@ fn reno_continues_after_a_timeout_and_a_fast_retransmit() {
     t.at(1800).inject(seg().ack(8001));
     t.expect_segments(8001, 11_001, Reason::NewData);
     assert_eq!(t.connection.counters().timeouts, 1);
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+}
+
+/// Eight segments were outstanding at a timeout. One of them is left and was retransmitted, and five new ones follow it.
+fn beyond_a_timeout(config: Config) -> Script {
+    let mut t = out(config, 8);
+    t.at(1500).expect(data(1, 1001).reason(Reason::Timeout));
+    t.at(1600).inject(seg().ack(1001));
+    t.expect_segments(1001, 3001, Reason::LossRecovery);
+    t.at(1700).inject(seg().ack(7001));
+    t.expect(data(7001, 8001).reason(Reason::LossRecovery));
+    t.steer(|connection, _| connection.set_cwnd(6));
+    t.expect_segments(8001, 13_001, Reason::NewData);
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Loss);
+    t
+}
+
+/// After a timeout, too, the first two duplicates send nothing and the third begins a fast retransmit. In fast recovery the
+/// window is half the old one and a segment for each duplicate, three of which have come.
+#[test]
+fn bsd_sends_nothing_on_two_duplicates_after_a_timeout() {
+    for config in [tahoe(), reno()] {
+        let mut t = beyond_a_timeout(config);
+        (0..2).for_each(|_| t.inject(seg()));
+        t.expect_nothing();
+        t.inject(seg());
+        t.expect(data(7001, 8001).reason(Reason::FastRetransmit));
+        t.expect_nothing();
+    }
+    let mut t = beyond_a_timeout(reno());
+    (0..3).for_each(|_| t.inject(seg()));
+    t.expect(data(7001, 8001).reason(Reason::FastRetransmit));
+    t.expect_cwnd(3, Some(3));
+    t.inject(seg());
+    t.expect(data(13_001, 14_001).reason(Reason::NewData));
+    t.expect_nothing();
+}
+
+/// If fast retransmits are barred after a timeout, no number of duplicates makes room.
+#[test]
+fn bsd_barred_after_a_timeout_sends_nothing_on_duplicates() {
+    let mut config = reno();
+    config.recovery.bar_after_timeout = true;
+    let mut t = beyond_a_timeout(config);
+    (0..6).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Loss);
+    t.inject(seg().ack(9001));
+    t.expect_segments(13_001, 15_001, Reason::NewData);
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
