@@ -317,8 +317,15 @@ impl HandoffTable {
             let missing: Vec<&str> = missing.iter().map(|(key, _)| *key).collect();
             return Some((key, format!("needs {} too; give all three or none", missing.join(" and "))));
         }
-        let is_unspecified = listen.is_some_and(|listen| listen.ip().is_unspecified());
-        is_unspecified.then(|| ("listen", "expected the address by which the others know this gateway".to_owned()))
+        if listen.is_some_and(|listen| listen.ip().is_unspecified()) {
+            return Some(("listen", "expected the address by which the others know this gateway".to_owned()));
+        }
+        let is_repeated = |&(place, peer): &(usize, &SocketAddr)| peers[..place].contains(peer);
+        if let Some((_, peer)) = peers.iter().enumerate().find(is_repeated) {
+            return Some(("peers", format!("{peer} is listed twice")));
+        }
+        let own = listen.filter(|listen| peers.contains(listen));
+        own.map(|own| ("peers", format!("{own} is this gateway's own address: expected the others")))
     }
 }
 

@@ -30,9 +30,9 @@ use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
-pub(crate) use handed_on::TakenIn;
 #[cfg(test)]
 pub(crate) use handed_on::testing;
+pub(crate) use handed_on::{Taken, TakenIn};
 pub(crate) use records::Sign;
 use records::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 

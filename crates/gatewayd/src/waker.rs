@@ -23,7 +23,7 @@ use holdover_gateway::freeze;
 use holdover_wire::{Seq, ip_addresses};
 
 use crate::config::{Config, FlowModes, Mode, OWN_LINK};
-use crate::path::{KernelPath, TakenIn};
+use crate::path::{KernelPath, Taken, TakenIn};
 
 /// Counters of actions on TCP connections of mobile hosts that returned.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
@@ -75,7 +75,7 @@ pub(crate) struct Waker {
     scheduled: BTreeMap<Place, Instant>,
     /// Controls that may have packets ready.
     touched: BTreeSet<Place>,
-    /// ACKs of connections from other gateways that no controller shows.
+    /// ACKs of connections from or to other gateways that no controller shows.
     shown: VecDeque<(IpAddr, Injected)>,
     tend_at: Instant,
     seen_full: u64,
@@ -169,8 +169,9 @@ impl Waker {
         }
     }
 
-    /// A mobile host has moved to another gateway: removes its connections, and returns records of those in use, at most `most`. Split
-    /// connections stay: their ends have other sequence numbers.
+    /// A mobile host has moved to another gateway: removes its connections, and returns records of those in use, at most `most`. Fixed hosts
+    /// are shown the ACKs held on the others: no gateway knows of them any more. Split connections stay: their ends have other sequence
+    /// numbers.
     pub(crate) fn hand_on(
         &mut self,
         now: Instant,
@@ -180,7 +181,11 @@ impl Waker {
     ) -> Vec<FlowRecord> {
         let own = self.config.mode_of(mobile);
         let is_split = |connection| self.modes.mode_of(connection).unwrap_or(own) == Mode::Split;
-        path.take_connections(now, mobile, most, is_split)
+        let Taken { records, holding } = path.take_connections(now, mobile, most, is_split);
+        for (connection, flow) in holding {
+            self.show(connection, &flow, Direction::Incoming);
+        }
+        records
     }
 
     /// Takes in connections of a mobile host by the records of its former gateway. Returns how many are known by them from now on, and when
@@ -218,17 +223,23 @@ impl Waker {
         link: Option<u8>,
         path: &mut KernelPath,
     ) {
-        let mobile = connection.remote.ip();
         for direction in BOTH {
-            let half = flow.half(direction);
-            let Some(acked) = half.acked().filter(|_| half.is_held()) else { continue };
-            let Some(packet) = half.ack_up_to(acked, connection.of_sender_going(direction)) else { continue };
+            let Some(acked) = self.show(connection, flow, direction) else { continue };
             // Without a link there are no details, and an entry has them as shown.
             if let Some(link) = link {
-                path.of_mobile((mobile, link), &self.modes).order(now, connection, direction, Order::Show(acked));
+                let place = (connection.remote.ip(), link);
+                path.of_mobile(place, &self.modes).order(now, connection, direction, Order::Show(acked));
             }
-            self.shown.push_back((mobile, Injected { direction, packet }));
         }
+    }
+
+    /// Sends the ACK that is held in this direction, as its receiver has sent it. Returns what it acknowledges.
+    fn show(&mut self, connection: Connection, flow: &Flow, direction: Direction) -> Option<Seq> {
+        let half = flow.half(direction);
+        let acked = half.acked().filter(|_| half.is_held())?;
+        let packet = half.ack_up_to(acked, connection.of_sender_going(direction))?;
+        self.shown.push_back((connection.remote.ip(), Injected { direction, packet }));
+        Some(acked)
     }
 
     /// A mobile host has come from another gateway, where it was last heard at `since`: its connections are woken, except those that go on

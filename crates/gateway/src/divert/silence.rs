@@ -50,6 +50,14 @@ struct ProbeState {
     /// Consecutive unanswered probes.
     times: u32,
     next_at: Instant,
+    /// Whether the host was absent: probes from then do not count against a host that is present.
+    was_away: bool,
+}
+
+impl ProbeState {
+    fn new(now: Instant, was_away: bool) -> Self {
+        Self { times: 0, next_at: now, was_away }
+    }
 }
 
 impl Prober {
@@ -65,7 +73,10 @@ impl Prober {
             self.asked.remove(&mobile);
             return Inquiry::None;
         }
-        let asked = self.asked.entry(mobile).or_insert(ProbeState { times: 0, next_at: now });
+        let asked = self.asked.entry(mobile).or_insert(ProbeState::new(now, false));
+        if asked.was_away {
+            *asked = ProbeState::new(now, false);
+        }
         if now < asked.next_at {
             return Inquiry::None;
         }
@@ -73,7 +84,7 @@ impl Prober {
             self.asked.remove(&mobile);
             return Inquiry::Silent;
         }
-        *asked = ProbeState { times: asked.times + 1, next_at: now + every };
+        *asked = ProbeState { times: asked.times + 1, next_at: now + every, was_away: false };
         Inquiry::Ask
     }
 
@@ -81,16 +92,16 @@ impl Prober {
     pub fn look_away(&mut self, now: Instant, mobile: IpAddr, since: Instant, absent: usize) -> bool {
         let pause = Duration::from_nanos(now.saturating_since(since).as_nanos() / FORTIETH);
         let fair = Duration::from_nanos(APART.as_nanos().saturating_mul(absent as u64));
-        let asked = self.asked.entry(mobile).or_insert(ProbeState { times: 0, next_at: now });
+        let asked = self.asked.entry(mobile).or_insert(ProbeState::new(now, true));
         if now < asked.next_at {
             return false;
         }
         let pause = pause.min(self.config.away_every).max(SOONEST).max(fair);
-        *asked = ProbeState { times: asked.times.saturating_add(1), next_at: now + pause };
+        *asked = ProbeState { times: asked.times.saturating_add(1), next_at: now + pause, was_away: true };
         true
     }
 
-    /// A host may be back, as its interface has a carrier again: it is probed at the next check.
+    /// A host may be back, as its interface has a carrier again: it is probed at the next check. Or it is forgotten.
     pub fn ask_now(&mut self, mobile: IpAddr) {
         self.asked.remove(&mobile);
     }
@@ -155,6 +166,21 @@ mod tests {
         assert_eq!(prober.look_present(at(540), host(), Some(at(300))), Inquiry::Ask);
         assert_eq!(prober.look_present(at(580), host(), Some(at(300))), Inquiry::Ask);
         assert_eq!(prober.look_present(at(620), host(), Some(at(300))), Inquiry::Silent);
+    }
+
+    // Claim: Probes of an absent host do not count against it when it is back: it is absent again after three more only.
+    #[test]
+    fn probes_of_an_absent_host_do_not_count_when_it_is_back() {
+        let mut prober = Prober::new(CONFIG);
+        for ms in (0..5000).step_by(10) {
+            prober.look_away(at(ms), host(), at(0), 1);
+        }
+        // The next check comes late, and a packet to the host has waited for 200 ms.
+        let mut look = |ms| prober.look_present(at(ms), host(), Some(at(5800)));
+        assert_eq!(
+            [6000, 6040, 6080, 6120].map(&mut look),
+            [Inquiry::Ask, Inquiry::Ask, Inquiry::Ask, Inquiry::Silent]
+        );
     }
 
     #[test]

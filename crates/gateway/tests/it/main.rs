@@ -9,6 +9,7 @@ mod handoff;
 mod honesty;
 mod m_tcp;
 mod m_tcp_script;
+mod moved_in;
 mod roaming;
 mod script;
 mod split;

@@ -67,6 +67,14 @@ fn invalid_settings_are_refused_with_their_place() {
             "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
             "gateway.toml:2:1: listen: expected the address by which",
         ),
+        (
+            "[handoff]\nlisten = \"10.0.1.1:4787\"\nkey_file = \"k\"\npeers = [\"10.0.1.2:4787\", \"10.0.1.2:4787\"]\n",
+            "gateway.toml:4:1: peers: 10.0.1.2:4787 is listed twice",
+        ),
+        (
+            "[handoff]\nlisten = \"10.0.1.1:4787\"\nkey_file = \"k\"\npeers = [\"10.0.1.1:4787\"]\n",
+            "gateway.toml:4:1: peers: 10.0.1.1:4787 is this gateway's own address",
+        ),
         ("[cluster]\nname = \"a\"\n", "gateway.toml:2:1: name: needs endpoints too"),
         ("[cluster]\nendpoints = [\"http://10.0.0.9:2379\"]\n", "gateway.toml:2:1: endpoints: needs name too"),
         ("[cluster]\nname = \"a/b\"\n", "gateway.toml:2:1: name: expected 1 to 64 letters"),

@@ -100,9 +100,7 @@ impl Engine {
     /// Hands connections on, after controllers have heard that their mobile host has moved and have opened windows, and
     /// before they wake senders: the other gateway does that. Wakes those that have come.
     pub(super) fn move_connections(&mut self, now: Instant) {
-        while let Some((mobile, leaving)) = self.moves.leaving.pop_first() {
-            self.hand_connections_on(now, mobile, leaving);
-        }
+        self.hand_connections_on(now);
         let diverter = &self.diverter;
         for (mobile, since) in self.moves.due(now, |mobile| is_away(diverter, mobile)) {
             if let Some(waker) = &mut self.waker {
@@ -111,7 +109,14 @@ impl Engine {
         }
     }
 
-    fn hand_connections_on(&mut self, now: Instant, mobile: IpAddr, leaving: Leaving) {
+    /// Hands on the connections of mobile hosts that other gateways have claimed.
+    pub(super) fn hand_connections_on(&mut self, now: Instant) {
+        while let Some((mobile, leaving)) = self.moves.leaving.pop_first() {
+            self.hand_on_connections_of(now, mobile, leaving);
+        }
+    }
+
+    fn hand_on_connections_of(&mut self, now: Instant, mobile: IpAddr, leaving: Leaving) {
         // Without a cluster every gateway is asked. In one, a mobile host may have been forgotten before the claim.
         let may_have_some = leaving.is_known || self.cluster.is_some();
         let Some(waker) = self.waker.as_mut().filter(|_| may_have_some) else { return };

@@ -122,6 +122,7 @@ impl Engine {
             // Its last packets have shown some again.
             self.path.forget_connections(mobile);
         }
+        self.prober.ask_now(mobile);
         if let Some(echo) = &mut self.echo {
             echo.forget(mobile);
         }
@@ -145,6 +146,9 @@ impl Engine {
             let _ = poll(&mut [PollFd::new(&handoff.descriptor(), PollFlags::IN)], Some(&patience));
             self.handle_handoff(clock::now());
             self.serve_handoffs(clock::now());
+            // Claims have come meanwhile.
+            self.path.begin_turn();
+            self.hand_connections_on(clock::now());
         }
         let unconfirmed = self.handoff.as_mut().map(Handoff::take_unconfirmed).unwrap_or_default();
         if !unconfirmed.is_empty() {

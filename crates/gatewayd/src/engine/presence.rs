@@ -208,7 +208,6 @@ impl Engine {
     fn forget_here(&mut self, now: Instant, mobile: IpAddr) {
         self.forget_path(mobile);
         self.attachments.forget(mobile);
-        self.prober.ask_now(mobile);
         self.leave_in_cluster(now, mobile);
     }
 

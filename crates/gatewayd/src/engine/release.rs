@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use holdover_base::Instant;
+use holdover_filter::Direction;
 use holdover_gateway::divert::{Loss, Standing};
 
 use super::attachments::{Attachments, Clearance, ELSEWHERE};
@@ -130,6 +131,8 @@ impl Engine {
             let waiting = self.refused.take().or_else(|| waker.poll_transmit().map(|(mobile, made)| (mobile, made, 0)));
             let Some((mobile, made, tries)) = waiting else { return };
             let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+            // A packet for a fixed host does not reach the link: its source address does not matter there.
+            let mac = mac.or((made.direction == Direction::Incoming).then_some(self.interface.mac));
             if mac.is_none() && self.interface.has_ethernet() {
                 waker.note_unsent();
                 continue;

@@ -10,9 +10,9 @@
 //!    | ------ got records (id, 1) -------------> |
 //! ```
 //!
-//! Each is repeated until it is confirmed, and counts once. If another gateway claims the mobile host first, unconfirmed records are sent
-//! to that one instead. A gateway that gives up, a claim without a version, and a gateway that does not know these messages leave the new
-//! gateway to learn the connections from their packets.
+//! Each is repeated until it is confirmed, and counts once. If another gateway claims the mobile host first, or a restarted one claims it
+//! again, unconfirmed records are sent by that claim instead. A gateway that gives up, a claim without a version, and a gateway that does
+//! not know these messages leave the new gateway to learn the connections from their packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +25,9 @@ use super::transfer::{MOST, Repeat, Transfer, WINDOW};
 
 /// The most datagrams of records of one transfer: as many as their numbers have bits in [`Wanted`].
 const MOST_PARTS: u8 = 64;
+
+/// The id of records for a process that has ended, which are not sent by themselves. Ids of claims are larger.
+const NO_CLAIM: u64 = 0;
 
 /// The most records of one mobile host: so many long ones fit [`MOST_PARTS`].
 pub(crate) const MOST_RECORDS: usize = 256;
@@ -228,21 +231,26 @@ impl Records {
         Some((is_new, arrived.count_ones() >= of.into()))
     }
 
-    /// A peer was restarted.
+    /// A peer was restarted: it does not know the claims of its former process. Their records wait for its next claim, for as long as they
+    /// would have been repeated.
     pub(super) fn handle_new_session(&mut self, peer: SocketAddr) {
-        let lost: Vec<Transfer> = self.outboxes.keys().filter(|(_, to, _)| *to == peer).copied().collect();
-        lost.into_iter().for_each(|transfer| self.abandon(transfer));
+        let of_former = |&(_, to, id): &Transfer, _: &mut Outbox| to == peer && id != NO_CLAIM;
+        let former: Vec<(Transfer, Outbox)> = self.outboxes.extract_if(.., of_former).collect();
+        for ((mobile, ..), outbox) in former {
+            self.abandon((mobile, peer, NO_CLAIM));
+            self.outboxes.insert((mobile, peer, NO_CLAIM), outbox);
+        }
     }
 
     /// Repeats unconfirmed records.
     pub(super) fn handle_timeout(&mut self, now: Instant, messages: &mut VecDeque<(SocketAddr, Message)>) {
         let mut given_up = Vec::new();
         for (&transfer, outbox) in self.outboxes.iter_mut().filter(|(_, outbox)| outbox.repeat.at <= now) {
-            if outbox.repeat.again(now) {
+            if !outbox.repeat.again(now) {
+                given_up.push(transfer);
+            } else if transfer.2 != NO_CLAIM {
                 let numbers: Vec<u8> = outbox.parts.range(..outbox.next).map(|(&number, _)| number).collect();
                 messages.extend(numbers.into_iter().filter_map(|number| outbox.message(transfer, number)));
-            } else {
-                given_up.push(transfer);
             }
         }
         given_up.into_iter().for_each(|transfer| self.abandon(transfer));

@@ -25,28 +25,38 @@ pub(crate) enum TakenIn {
     Full,
 }
 
+/// Connections that were removed because their mobile host has moved.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) records: Vec<FlowRecord>,
+    /// Those beyond the limit for which ACKs are held.
+    pub(crate) holding: Vec<(Connection, Flow)>,
+}
+
 impl KernelPath {
-    /// Removes the connections of a mobile host. Returns records of those in use, at most `most`: those first that were
-    /// used last. Those that are `kept` stay.
+    /// Removes the connections of a mobile host. Those that are `kept` stay. At most `most` of those in use are handed on: those first that
+    /// were used last.
     pub(crate) fn take_connections(
         &mut self,
         now: Instant,
         mobile: IpAddr,
         most: usize,
         kept: impl Fn(Connection) -> bool,
-    ) -> Vec<FlowRecord> {
-        let mut found: Vec<(Instant, FlowRecord)> = Vec::new();
+    ) -> Taken {
+        let mut found: Vec<(Instant, FlowRecord, Option<Flow>)> = Vec::new();
         for connection in self.flows.connections_of(mobile).into_iter().filter(|connection| !kept(*connection)) {
             let flow = self.flows.get_with_details(connection);
             let record = flow.and_then(|(flow, is_detailed)| {
-                Some((flow.seen_at(), FlowRecord::of(now, connection, &flow, is_detailed)?))
+                let record = FlowRecord::of(now, connection, &flow, is_detailed)?;
+                Some((flow.seen_at(), record, Some(flow).filter(is_held)))
             });
             found.extend(record);
             self.remove_connection(connection);
         }
-        found.sort_by_key(|&(seen_at, _)| std::cmp::Reverse(seen_at));
-        found.truncate(most);
-        found.into_iter().map(|(_, record)| record).collect()
+        found.sort_by_key(|&(seen_at, ..)| std::cmp::Reverse(seen_at));
+        let left = found.split_off(most.min(found.len()));
+        let holding = left.into_iter().filter_map(|(_, record, flow)| Some((record.connection(), flow?)));
+        Taken { holding: holding.collect(), records: found.into_iter().map(|(_, record, _)| record).collect() }
     }
 
     /// Removes the connections of a mobile host.
@@ -251,6 +261,8 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
+    use holdover_base::Duration;
+
     use super::testing::{MOBILE, Transfer};
     use super::*;
     use crate::config::OWN_LINK;
@@ -275,9 +287,9 @@ mod tests {
         let one_more = FlowRecord::of(now, other, &flow, true).unwrap();
         assert_eq!(old.take_in(now, &one_more, Some(OWN_LINK)).0, TakenIn::Full);
         assert!(old.holds_acks(connection) && !old.holds_acks(other));
-        assert_eq!(old.take_connections(now, MOBILE, 8, |_| true), []);
-        let taken = old.take_connections(now, MOBILE, 8, |_| false);
-        assert_eq!(taken.len(), 1);
+        assert_eq!(old.take_connections(now, MOBILE, 8, |_| true), Taken::default());
+        let Taken { records: taken, holding } = old.take_connections(now, MOBILE, 8, |_| false);
+        assert_eq!((taken.len(), holding.len()), (1, 0));
         assert!(old.flow(connection).is_none());
         assert_eq!(new.take_in(later, &taken[0], Some(OWN_LINK)).0, TakenIn::Anew);
         let moved = new.flow(connection).unwrap();
@@ -290,6 +302,29 @@ mod tests {
         assert_eq!(new.take_in(later, &taken[0], Some(OWN_LINK)), (TakenIn::Known, moved));
         new.forget_connections(MOBILE);
         assert!(new.flow(connection).is_none());
+    }
+
+    #[test]
+    fn acks_of_connections_beyond_the_limit_are_to_be_shown() {
+        let place = Place { most_connections: 8, most_detailed: 8, ..Place::nowhere() };
+        let Ok(mut path) = KernelPath::load(&place, &[], None) else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        let now = Instant::from_secs(500);
+        let transfer = Transfer::default();
+        for (port, ago) in [(80, 0), (81, 2), (82, 1)] {
+            let flow = transfer.until(now - Duration::from_secs(ago));
+            let mut connection = transfer.connection();
+            connection.local.set_port(port);
+            let record = FlowRecord::of(now, connection, &flow, true).unwrap();
+            assert_eq!(path.take_in(now, &record, Some(OWN_LINK)).0, TakenIn::Anew);
+        }
+        let port = |connection: &Connection| connection.local.port();
+        let Taken { records, holding } = path.take_connections(now, MOBILE, 2, |_| false);
+        assert_eq!(records.iter().map(|record| port(&record.connection())).collect::<Vec<_>>(), [80, 82]);
+        assert_eq!(holding.iter().map(|(connection, _)| port(connection)).collect::<Vec<_>>(), [81]);
+        assert!(holding.iter().all(|(_, flow)| is_held(flow)));
+        assert_eq!(path.take_connections(now, MOBILE, 2, |_| false), Taken::default(), "none is left");
     }
 
     // Claim: A connection for whose ACKs nothing is done has no details at the gateway to which it moves, also if an older record has its

@@ -168,7 +168,8 @@ const ABSENCE: Duration = Duration::from_secs(5);
 /// Sooner than that timer.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Later than that timer. One of 50 moves was seen to wait for it, with the cause unknown.
+/// Later than that timer. A BBR sender whose last packets were lost may wait for its loss probe, for 1.5 s, although it was woken at once
+/// (docs/limits.md).
 const OWN_TIMER: Duration = Duration::from_secs(10);
 
 /// Moves the mobile host to a router after [`ABSENCE`], with the network's routes. Returns how long after that the transfer resumes.

@@ -453,7 +453,51 @@ fn records_are_bounded_and_given_up_with_their_gateway() {
     }
     let was_lost = lost(&mut old);
     assert!(was_lost > 0, "{was_lost}");
+    // The other gateway is restarted, and claims nothing.
     old.handle_new_session(now, address(1));
+    while old.poll_transmit().is_some() {}
+    while old.are_records_under_way() {
+        let at = old.poll_timeout().unwrap();
+        assert!(at < Instant::from_secs(20));
+        old.handle_timeout(at);
+        assert_eq!(old.poll_transmit(), None);
+    }
     assert_eq!(was_lost + lost(&mut old), 200 * 64 * 4);
+}
+
+// Claim: A gateway that is restarted before it has confirmed records gets them by its next claim, even if that has the number of the former
+// one.
+#[test]
+fn a_restarted_gateway_gets_unconfirmed_records_by_its_next_claim() {
+    let now = Instant::ZERO;
+    let mut old = Relay::new(vec![address(1)]);
+    old.handle_message(now, address(1), claim(1, 1));
+    let sent = parts(12);
+    assert!(sent.len() > 2, "{}", sent.len());
+    old.send_records(now, (mobile(), address(1), 1), sent.clone());
+    old.handle_message(now, address(1), Message { body: Body::GotRecords { number: 0 }, ..claim(1, 1) });
+    while old.poll_transmit().is_some() {}
+    old.handle_new_session(now, address(1));
+    // Not by itself: the new process may have claimed another mobile host by this number.
+    old.handle_timeout(now + Duration::from_millis(500));
+    assert_eq!(old.poll_transmit(), None);
+    old.handle_message(now + Duration::from_secs(1), address(1), claim(1, 1));
+    let mut new = Relay::new(vec![address(0)]);
+    new.want_records();
+    new.claim(now, mobile(), epoch(1), &[address(0)]);
+    while let Some((_, message)) = old.poll_transmit() {
+        new.handle_message(now, address(0), message);
+    }
+    let came = std::iter::from_fn(|| new.poll_event()).map(|event| match event {
+        Event::Records { bytes, are_last, .. } => (bytes, are_last),
+        event => panic!("{event:?}"),
+    });
+    let came: Vec<_> = came.collect();
+    assert_eq!(came.len(), sent.len() - 1, "one was confirmed");
+    assert_eq!(came.iter().map(|(_, are_last)| *are_last).collect::<Vec<_>>().pop(), Some(true));
+    while let Some((_, message)) = new.poll_transmit() {
+        old.handle_message(now, address(1), message);
+    }
     assert!(!old.are_records_under_way());
+    assert!(!std::iter::from_fn(|| old.poll_event()).any(|event| matches!(event, Event::RecordsLost { .. })));
 }
