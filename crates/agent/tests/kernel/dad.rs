@@ -3,6 +3,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use crate::lan::{Agent, INTERFACE, Lan, NO_BUS, Stream, all_resume, resumes};
 
 pub(crate) const TESTS: &[Test] = &[
     ("data_resume_when_the_address_is_valid", data_resume_when_the_address_is_valid),
+    ("radvds_advertisements_are_as_good", radvds_advertisements_are_as_good),
     ("an_address_that_is_kept_is_used_at_once", an_address_that_is_kept_is_used_at_once),
     ("a_connection_waits_for_its_own_address", a_connection_waits_for_its_own_address),
     ("other_addresses_after_the_return_end_connections", other_addresses_after_the_return_end_connections),
@@ -39,9 +42,15 @@ const DAD_FAILED: u8 = 0x08;
 const TENTATIVE: u8 = 0x40;
 
 /// This host, which configures itself, and a router that advertises itself, which is also the server.
-struct Network {
+struct Network<R> {
     lan: Lan,
-    router: Advertiser,
+    router: R,
+}
+
+/// A running radvd.
+struct Radvd {
+    process: Child,
+    directory: PathBuf,
 }
 
 /// The prefix of this number, from which hosts make addresses. Packets between them pass the router.
@@ -55,8 +64,14 @@ fn router_in(number: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, d, 0, 0, 0, 1)
 }
 
-impl Network {
+impl Network<Advertiser> {
     fn new(near: &Namespace, numbers: &[u16]) -> Self {
+        Self::with(near, numbers, |lan| Advertiser::start(&lan.gateway, "gw0", advertisement(numbers)).unwrap())
+    }
+}
+
+impl<R> Network<R> {
+    fn with(near: &Namespace, numbers: &[u16], advertise: impl FnOnce(&Lan) -> R) -> Self {
         let lan = Lan::unconfigured(near, SERVER.into());
         let configure = || {
             let mut netlink = Netlink::open(&lan.gateway).unwrap();
@@ -71,7 +86,7 @@ impl Network {
         for (name, value) in [("accept_ra", "1"), ("autoconf", "1"), ("accept_dad", "1"), ("dad_transmits", "1")] {
             sysctl::set(near, &format!("net.ipv6.conf.{INTERFACE}.{name}"), value).unwrap();
         }
-        let router = Advertiser::start(&lan.gateway, "gw0", advertisement(numbers)).unwrap();
+        let router = advertise(&lan);
         Netlink::open(near).unwrap().set_up(INTERFACE).unwrap();
         for &number in numbers {
             await_valid(number);
@@ -85,6 +100,32 @@ impl Network {
         let listener = self.lan.gateway.enter(|| TcpListener::bind(at).unwrap()).unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (near, listener.accept().unwrap().0)
+    }
+}
+
+impl Radvd {
+    fn start(program: &Path, lan: &Lan, number: u16) -> Self {
+        let directory = std::env::temp_dir().join(format!("holdover-radvd-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let prefix = prefix(number).prefix;
+        let config = format!(
+            "interface gw0 {{ AdvSendAdvert on; prefix {prefix}/64 {{ AdvOnLink off; AdvAutonomous on; }}; }};"
+        );
+        let (at, pid) = (directory.join("radvd.conf"), directory.join("radvd.pid"));
+        std::fs::write(&at, config).unwrap();
+        let mut radvd = Command::new(program);
+        radvd.args(["--nodaemon", "--logmethod", "stderr", "--config"]).arg(at).arg("--pidfile").arg(pid);
+        let process = lan.gateway.enter(|| radvd.spawn().unwrap()).unwrap();
+        Self { process, directory }
+    }
+}
+
+impl Drop for Radvd {
+    fn drop(&mut self) {
+        // Its helper ends with it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -134,8 +175,21 @@ fn type_key((mut near, mut far): (TcpStream, TcpStream)) -> JoinHandle<(Instant,
 // Claim: An interface is set down for 7 s and up again; its address is tentative until duplicate address detection ends. The agent
 // regards the link as down until then, although it has carrier and a route; a download, an upload and a key that was typed
 // during the outage resume within 500 ms of when the address is valid.
+// Tests: `dad::radvds_advertisements_are_as_good`
 fn data_resume_when_the_address_is_valid(near: &Namespace) {
-    let network = Network::new(near, &[1]);
+    data_resume_behind(near, &Network::new(near, &[1]));
+}
+
+/// The same with Debian's radvd as the router.
+fn radvds_advertisements_are_as_good(near: &Namespace) {
+    let program = std::env::var_os("HOLDOVER_RADVD").map_or(PathBuf::from("/usr/sbin/radvd"), PathBuf::from);
+    if !program.exists() {
+        return eprintln!("skipped: there is no radvd");
+    }
+    data_resume_behind(near, &Network::with(near, &[1], |lan| Radvd::start(&program, lan, 1)));
+}
+
+fn data_resume_behind<R>(near: &Namespace, network: &Network<R>) {
     let agent = Agent::start_with(near, "dad", NO_BUS, &[INTERFACE], "");
     let typing = network.connect(SERVER);
     let streams = [false, true].map(|is_upload| Stream::start(&network.lan, is_upload));

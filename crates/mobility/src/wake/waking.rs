@@ -298,11 +298,30 @@ impl WakeControl {
 
     /// Wakes connections whose turn has come.
     pub(super) fn wake_more(&mut self, now: Instant, path: &mut impl FlowTable) {
+        let has_waiting = |waking: &Option<Waking>| waking.as_ref().is_some_and(|waking| !waking.queue.is_empty());
+        let had_waiting = has_waiting(&self.waking);
         while let Some(waking) = &mut self.waking
             && waking.has_room()
             && let Some(connection) = waking.queue.pop_front()
         {
             self.try_connection(now, connection, path);
+        }
+        if had_waiting && !has_waiting(&self.waking) {
+            self.hurry(now, path);
+        }
+    }
+
+    /// The last connection has had its turn: those whose first attempt was not answered need not leave the link to others.
+    fn hurry(&mut self, now: Instant, path: &impl FlowTable) {
+        let Some(waking) = self.waking.as_ref().filter(|waking| waking.path == Path::Proven) else { return };
+        for connection in waking.in_flight.iter().copied().collect::<Vec<_>>() {
+            let state = self.connections.get_mut(&connection);
+            if let (Some(flow), Some(attempt)) =
+                (path.snapshot(connection), state.and_then(|state| state.attempt.as_mut()))
+            {
+                attempt.wait_no_longer(now, QUEUED, &flow);
+            }
+            self.schedule(connection);
         }
     }
 
