@@ -195,7 +195,7 @@ impl WakeControl {
     pub fn waiting(&self) -> impl Iterator<Item = Connection> + '_ {
         let waits = |state: &State| state.outgoing.is_waiting() || state.incoming.is_waiting();
         let waiting = self.connections.iter().filter(move |(_, state)| waits(state));
-        waiting.map(|(&connection, _)| connection).filter(|&connection| !self.is_absent(connection))
+        waiting.map(|(&connection, _)| connection).filter(move |&connection| !self.is_absent(connection))
     }
 
     /// The host's own TCP has data outstanding on these connections, as the kernel reports, and has retransmitted
