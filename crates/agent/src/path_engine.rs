@@ -1,9 +1,11 @@
 //! The interface between the daemon and the engines in the path of packets.
 //!
-//! The order of calls: [`PathEngine::handle_link`], [`PathEngine::handle_ready`] when the descriptor is readable, or
+//! The order of calls: [`PathEngine::handle_absent`], [`PathEngine::handle_link`], [`PathEngine::handle_ready`] when the descriptor is readable, or
 //! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_action`] and [`PathEngine::poll_outcome`] until `None`, then
 //! [`PathEngine::poll_timeout`].
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
@@ -22,6 +24,9 @@ pub trait PathEngine {
 
     /// Handles a change of the link.
     fn handle_link(&mut self, now: Instant, change: LinkChange);
+
+    /// Sets the host's own addresses that it has lost. Connections on one that is back while the link is up are woken.
+    fn handle_absent(&mut self, _now: Instant, _absent: &BTreeSet<IpAddr>) {}
 
     /// Handles its readable descriptor.
     fn handle_ready(&mut self, now: Instant);

@@ -138,6 +138,14 @@ impl Neighbours {
         Ok(self.entry(index, hop)?.is_some_and(|entry| !unresolved.contains(&entry.header.state)))
     }
 
+    /// Whether the kernel sends a neighbour packets without address resolution, as its entry says (`NUD_NOARP`).
+    ///
+    /// # Errors
+    /// The query fails.
+    pub fn is_without_resolution(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
+        Ok(self.entry(index, hop)?.is_some_and(|entry| entry.header.state == NeighbourState::Noarp))
+    }
+
     /// A neighbour's Ethernet address in the kernel's table, even of a failed entry; `None` without one.
     ///
     /// # Errors

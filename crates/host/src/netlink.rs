@@ -1,12 +1,14 @@
 //! Interfaces, addresses and routes of a namespace over netlink (`rtnetlink(7)`): a request, its answer, no events.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use holdover_wire::MacAddress;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -158,6 +160,19 @@ impl Netlink {
     pub fn set_mac(&mut self, name: &str, mac: MacAddress) -> Result<(), NetlinkError> {
         self.change_link(name, &format!("address {mac}"), |message| {
             message.attributes.push(LinkAttribute::Address(mac.0.to_vec()));
+        })
+    }
+
+    /// Sets the last 64 bits of the addresses that an interface makes from advertised prefixes; those of `token` count.
+    ///
+    /// # Errors
+    /// The interface does not exist, or the kernel refuses: `EINVAL` if it accepts no router advertisements.
+    pub fn set_token(&mut self, name: &str, token: Ipv6Addr) -> Result<(), NetlinkError> {
+        let [.., a, b, c, d] = token.segments();
+        let token = Ipv6Addr::new(0, 0, 0, 0, a, b, c, d);
+        self.change_link(name, &format!("token {token}"), |message| {
+            let options = AfSpecUnspec::Inet6(vec![AfSpecInet6::Token(token)]);
+            message.attributes.push(LinkAttribute::AfSpecUnspec(vec![options]));
         })
     }
 

@@ -15,6 +15,7 @@
 //! It has two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets, is
 //! [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] combines both into one filter.
 
+mod absent;
 mod at;
 mod attempt;
 mod between;
@@ -26,6 +27,7 @@ mod state;
 mod waking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Environment, FlowTable, Notice, Order, Rules};
@@ -81,7 +83,7 @@ impl WakeConfig {
 /// The controller: all of [`Wake`] except the flow path.
 ///
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
-/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_action`] and
+/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::wake_returned`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_action`] and
 /// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Clone, Debug)]
 pub struct WakeControl {
@@ -90,6 +92,8 @@ pub struct WakeControl {
     is_between: bool,
     /// Connections with state.
     connections: BTreeMap<Connection, State>,
+    /// The host's own addresses that it has lost.
+    absent: BTreeSet<IpAddr>,
     link: Link,
     /// The mechanism that holds the ACKs to be released.
     held_by: &'static str,
@@ -124,6 +128,7 @@ impl WakeControl {
             config,
             is_between: false,
             connections: BTreeMap::new(),
+            absent: BTreeSet::new(),
             link: Link::default(),
             held_by: hold_back::NAME,
             deadlines: BTreeSet::new(),

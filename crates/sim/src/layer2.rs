@@ -19,12 +19,15 @@ pub struct Layer2 {
     pub addresses: AddressLoss,
     /// Whether the router translates the host's IPv4 addresses to its own, and drops packets of unknown connections. Real kernels only.
     pub nat: bool,
+    /// Whether the host makes its IPv6 address and default route from the router's advertisements, with duplicate address detection,
+    /// whenever it has lost them. Real kernels and Ethernet only.
+    pub slaac: bool,
 }
 
 impl Layer2 {
-    /// A link of this kind whose outages affect all packets and keep addresses, without address translation.
+    /// A link of this kind whose outages affect all packets and keep addresses, which are static, without address translation.
     pub const fn new(kind: LinkKind, outage: OutageKind) -> Self {
-        Self { kind, outage, families: Families::Both, addresses: AddressLoss::Kept, nat: false }
+        Self { kind, outage, families: Families::Both, addresses: AddressLoss::Kept, nat: false, slaac: false }
     }
 }
 

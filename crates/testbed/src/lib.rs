@@ -17,7 +17,8 @@
 //! 6. [`world`] runs a world of the simulator with real kernels in place of hosts.
 //! 7. [`conformance`] runs the same experiments about outages on the kernel and on the profiles that model it.
 //! 8. [`doctor`] checks which of these the machine supports.
-//! 9. [`access`] is a network of hosts whose addresses change, [`multipath`] and [`wireguard`] what kernels have for such hosts.
+//! 9. [`access`] is a network of hosts whose addresses change, [`multipath`] and [`wireguard`] what kernels have for such hosts;
+//!    [`advertiser`] is a router whose hosts configure themselves.
 //! 10. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! With the feature `harness`, tests of this and other crates get their `main` from `harness`.
@@ -49,6 +50,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod access;
+pub mod advertiser;
 mod capture;
 pub mod conformance;
 mod counters;

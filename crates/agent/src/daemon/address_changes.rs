@@ -1,4 +1,5 @@
-//! Ends connections whose address is gone for good (`[connections] address_gone = "end"`).
+//! The addresses that this host has lost: connections on them are not woken, and ended if they are gone for good
+//! (`[connections] address_gone = "end"`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,10 +15,12 @@ use crate::status::ActionLine;
 use holdover_host::clock::Utc;
 use holdover_host::log::with_causes;
 
-/// Ends connections on lost addresses.
+/// The lost addresses of this host.
 #[derive(Default)]
 pub(super) struct AddressChanges {
     lost: LostAddresses,
+    /// Those last reported to the engines.
+    absent: BTreeSet<IpAddr>,
     has_complained: bool,
 }
 
@@ -25,9 +28,13 @@ pub(super) struct AddressChanges {
 const MECHANISM: &str = "address_gone";
 
 impl AddressChanges {
-    /// Handles a change of addresses.
-    pub(super) fn handle_interfaces(&mut self, now: Instant, interfaces: &Interfaces) {
+    /// Handles a change of addresses. Returns the lost ones if these have changed.
+    pub(super) fn handle_interfaces(&mut self, now: Instant, interfaces: &Interfaces) -> Option<&BTreeSet<IpAddr>> {
         self.lost.handle_addresses(now, interfaces.all_addresses());
+        let absent: BTreeSet<IpAddr> = self.lost.absent().collect();
+        let has_changed = absent != self.absent;
+        self.absent = absent;
+        has_changed.then_some(&self.absent)
     }
 
     /// When [`Self::handle_timeout`] is due.

@@ -120,6 +120,13 @@ impl<A: Attach> Core<A> {
         }
     }
 
+    /// Sets the addresses that this host has lost.
+    pub(super) fn handle_absent(&mut self, now: Instant, absent: &BTreeSet<IpAddr>) {
+        for engine in self.links.values_mut().filter_map(Link::engine) {
+            engine.handle_absent(now, absent);
+        }
+    }
+
     /// Handles the end of a sleep of this length.
     pub(super) fn handle_sleep(&mut self, now: Instant, slept: Duration) {
         tracing::info!(slept_s = slept.as_secs_f64(), "the machine has slept");

@@ -191,7 +191,7 @@ pub struct Daemon<A: Attach> {
     /// Exemptions by the rules.
     exemptions: Exemptions,
     containers: Containers,
-    /// Ends connections on lost addresses.
+    /// The lost addresses, and the end of connections on them.
     address_changes: AddressChanges,
     wifi: Wifi,
     modems: ModemLinks,
@@ -381,13 +381,15 @@ impl<A: Attach> Daemon<A> {
     fn report_changes(&mut self, now: Instant) {
         self.endpoints.refresh(now, &mut self.interfaces);
         self.next_hops.resolve_below(now, &mut self.interfaces);
+        if let Some(absent) = self.address_changes.handle_interfaces(now, &self.interfaces) {
+            self.core.handle_absent(now, absent);
+        }
         let mut has_more = false;
         while let Some(change) = self.interfaces.poll_change() {
             has_more |= matches!(change, Change::Appeared { .. });
             self.core.handle_change(now, change);
         }
         NextHops::handle_interfaces(&mut self.core, &self.interfaces);
-        self.address_changes.handle_interfaces(now, &self.interfaces);
         if has_more {
             self.follow_wifi(now);
         }

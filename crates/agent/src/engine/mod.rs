@@ -9,8 +9,8 @@
 //! after SIGKILL until the next agent removes them ([`AttachMode::Clsact`]). 1.5 s after the process hangs or is
 //! killed, the programs pass packets unchanged.
 //!
-//! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_link`],
-//! [`Engine::handle_timeout`]; then [`Engine::poll_action`] and [`Engine::poll_outcome`] until `None`, then
+//! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_absent`],
+//! [`Engine::handle_link`], [`Engine::handle_timeout`]; then [`Engine::poll_action`] and [`Engine::poll_outcome`] until `None`, then
 //! [`Engine::poll_timeout`].
 
 mod attach;
@@ -31,8 +31,9 @@ mod stack;
 mod tests;
 mod unheard;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
@@ -220,6 +221,25 @@ impl Engine {
             self.stacks[family.index()].handle_link(now, event, is_unresolved, &mut self.path);
         }
         self.resolve(now);
+        self.send(now);
+    }
+
+    /// Sets the host's own addresses that it has lost. Connections on one that is back while the link is up are woken.
+    pub fn handle_absent(&mut self, now: Instant, absent: &BTreeSet<IpAddr>) {
+        self.path.set_now(now);
+        self.read_notices(now);
+        for family in Family::BOTH {
+            let returned = self.stacks[family.index()].control.set_absent(absent);
+            if returned.is_empty() {
+                continue;
+            }
+            self.look_at_sockets_soon(now);
+            // The next hop may be known; it learns the address that is back before packets from there arrive.
+            self.begin_resolution(now, family);
+            self.resolve(now);
+            let stack = &mut self.stacks[family.index()];
+            stack.wake_returned(now, &returned, &mut self.sockets, &mut self.path);
+        }
         self.send(now);
     }
 

@@ -1,5 +1,7 @@
 //! The engine as the daemon sees it.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 
@@ -70,6 +72,10 @@ impl PathEngine for Engine {
 
     fn handle_link(&mut self, now: Instant, change: LinkChange) {
         self.handle_change(now, change);
+    }
+
+    fn handle_absent(&mut self, now: Instant, absent: &BTreeSet<IpAddr>) {
+        self.handle_absent(now, absent);
     }
 
     fn handle_ready(&mut self, now: Instant) {

@@ -1,7 +1,8 @@
 //! The state of an engine for one IP version: IPv4 and IPv6 of an interface may fail independently, so each has a link,
 //! next hops and a state machine of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use holdover_base::Instant;
 use holdover_mobility::wake::{WakeConfig, WakeControl};
@@ -68,6 +69,19 @@ impl Stack {
             LinkEvent::Up { moved, .. } if is_unresolved => self.control.handle_unresolved_up(now, moved, path),
             _ => self.control.handle_link(now, event, path),
         }
+    }
+
+    /// Wakes the connections on these own addresses, which are back.
+    pub(super) fn wake_returned(
+        &mut self,
+        now: Instant,
+        returned: &BTreeSet<IpAddr>,
+        sockets: &mut SocketDiag,
+        path: &mut KernelPath,
+    ) {
+        let waiting = self.control.waiting().filter(|connection| returned.contains(&connection.local.ip()));
+        self.own_timers.extend(own_timers::read(now, sockets, waiting));
+        self.control.wake_returned(now, returned, &mut path.of(self.family));
     }
 
     /// Resolves next hops, and releases packets that wait for them. Returns whether one has answered.

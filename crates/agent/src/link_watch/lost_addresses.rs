@@ -19,6 +19,8 @@ pub struct LostAddresses {
     /// Addresses whose interface can carry packets.
     usable: BTreeSet<IpAddr>,
     gone_at: BTreeMap<IpAddr, Instant>,
+    /// Those that [`Self::take_given_up`] has returned.
+    given_up: BTreeSet<IpAddr>,
 }
 
 /// The most lost addresses remembered: IPv6 hosts have a new temporary address each day (RFC 8981), and one after each
@@ -40,6 +42,7 @@ impl LostAddresses {
             self.gone_at.insert(gone, now);
         }
         self.gone_at.retain(|address, _| !self.present.contains(address));
+        self.given_up.retain(|address| !self.present.contains(address));
         while self.gone_at.len() > MOST_LOST
             && let Some(oldest) = self.gone_at.iter().min_by_key(|&(_, at)| at).map(|(&address, _)| address)
         {
@@ -54,7 +57,16 @@ impl LostAddresses {
             |(address, at): (&IpAddr, &Instant)| (*at + grace <= now && self.has_other(*address)).then_some(*address);
         let due: Vec<IpAddr> = self.gone_at.iter().filter_map(is_due).collect();
         due.iter().for_each(|address| _ = self.gone_at.remove(address));
+        self.given_up.extend(&due);
+        while self.given_up.len() > MOST_LOST {
+            self.given_up.pop_first();
+        }
         due
+    }
+
+    /// The lost addresses. One that is tentative is lost if it was there before.
+    pub fn absent(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.gone_at.keys().chain(&self.given_up).copied()
     }
 
     /// When to call [`Self::take_given_up`].
@@ -98,6 +110,8 @@ mod tests {
         lost.handle_addresses(at(1020), addresses(&["198.51.100.9", "2001:db8::7"]));
         assert_eq!(lost.poll_timeout(GRACE), Some(at(70)));
         assert_eq!(lost.take_given_up(at(1020), GRACE), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+        // It is absent until it is back.
+        assert_eq!(lost.absent().collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
         assert_eq!((lost.poll_timeout(GRACE), lost.take_given_up(at(2000), GRACE)), (None, vec![]));
     }
 
@@ -112,6 +126,8 @@ mod tests {
         // The other one is lost by now, and its own time has begun.
         assert_eq!(lost.take_given_up(at(128), GRACE), [] as [IpAddr; 0]);
         assert_eq!(lost.take_given_up(at(129), GRACE), ["198.51.100.9".parse::<IpAddr>().unwrap()]);
+        lost.handle_addresses(at(130), addresses(&["198.51.100.9"]));
+        assert_eq!(lost.absent().collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
     }
 
     proptest! {

@@ -9,12 +9,15 @@
 //! request contains our address, so that the neighbour need not resolve it before it forwards to us. Packets held for the
 //! host's own TCP wait for the answer: see [`holdover_mobility::wake`].
 //!
-//! No requests are sent if no connection waits, if the kernel knows the neighbours' addresses, or on links without any
-//! (PPP, raw IP).
+//! A next hop that the kernel knows is asked, too, for that reason, but nothing waits for its answer. After duplicate
+//! address detection the kernel knows the router from its advertisement, and the router, whose solicitations were not
+//! answered meanwhile, asks for us once a second.
+//!
+//! No requests are sent if no connection waits, or on links without neighbours' addresses (PPP, raw IP).
 
 mod search;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -72,27 +75,26 @@ impl NextHops {
         (self.hops, self.macs, self.own) = Default::default();
         let mut neighbours = Neighbours::open()?;
         let mut former = BTreeMap::new();
-        let (mut unresolved, mut others_known) = (Vec::new(), false);
+        let (mut asked, mut known) = (BTreeSet::new(), BTreeSet::new());
         for (connection, mac) in waiting.take(MOST_LOOKED_UP) {
             let (local, remote) = (connection.local.ip(), connection.remote.ip());
             // A peer without a route at present has no next hop.
             let Ok(Some(route)) = neighbours.route(index, local, remote) else { continue };
             self.hops.insert(remote, route.hop);
-            if former.contains_key(&route.hop) {
-                continue;
+            let is_new = former.insert(route.hop, mac).is_none();
+            if is_new && (neighbours.is_resolved(index, route.hop)? || neighbours.needs_no_address(index, route.hop)?) {
+                known.insert(route.hop);
             }
-            if neighbours.is_resolved(index, route.hop)? || neighbours.needs_no_address(index, route.hop)? {
-                others_known = true;
-            } else {
-                former.insert(route.hop, mac);
-                unresolved.push(Target { local: route.local, hop: route.hop });
+            if !(known.contains(&route.hop) && neighbours.is_without_resolution(index, route.hop)?) {
+                asked.insert(Target { local: route.local, hop: route.hop });
             }
         }
-        let Some(search) = Search::new(now, unresolved, others_known) else { return Ok(false) };
+        let Some(search) = Search::new(now, asked, known) else { return Ok(false) };
+        let is_unresolved = !search.is_settled(now);
         let socket = ResolutionSocket::open(index, ArpFilter::All)?;
         self.own = Some(socket.mac()?);
         self.active = Some(Active { socket, neighbours, index, search, former });
-        Ok(true)
+        Ok(is_unresolved)
     }
 
     /// Stops.
@@ -156,7 +158,7 @@ impl Active {
 
     /// A request that cannot be sent now is sent next time.
     fn ask(&mut self, Target { local, hop }: Target, to_all: bool, by_the_kernel: bool) {
-        if by_the_kernel {
+        if by_the_kernel && !matches!(self.neighbours.is_resolved(self.index, hop), Ok(true)) {
             let _ = self.neighbours.resolve(self.index, hop);
         }
         let Ok(mac) = self.socket.mac() else { return };

@@ -1,6 +1,6 @@
 //! Schedule of the requests to next hops.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
@@ -21,6 +21,8 @@ pub(crate) struct Search {
     next_at: Instant,
     rounds: u32,
     answers: BTreeMap<Target, Option<Mac>>,
+    /// Next hops whose addresses the kernel knows: they are asked only so that they learn the host's own.
+    known: BTreeSet<IpAddr>,
     answered_at: Option<Instant>,
     is_reported: bool,
 }
@@ -41,6 +43,9 @@ const EVERY: [(Duration, Duration); 4] = [
 /// How long the other next hops are waited for once one has answered.
 const OTHERS: Duration = Duration::from_millis(50);
 
+/// How long a next hop is asked whose address the kernel knows.
+const INTRODUCTION: Duration = Duration::from_secs(1);
+
 /// The mean distance between requests, for any number of next hops: 100 a second take little of any link.
 const PER_QUESTION: Duration = Duration::from_millis(10);
 
@@ -59,12 +64,13 @@ pub(crate) struct Round {
 }
 
 impl Search {
-    /// Begins; `others_known` if the kernel knows the addresses of other next hops. `None` without any next hop to
-    /// resolve.
-    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Target>, others_known: bool) -> Option<Self> {
+    /// Begins. The kernel knows the addresses of the next hops `known`. `None` without any next hop.
+    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Target>, known: BTreeSet<IpAddr>) -> Option<Self> {
         let answers: BTreeMap<Target, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
-        let answered_at = others_known.then_some(now);
-        let search = Self { since: now, next_at: now, rounds: 0, answers, answered_at, is_reported: false };
+        let answered_at = (!known.is_empty()).then_some(now);
+        let mut search = Self { since: now, next_at: now, rounds: 0, answers, known, answered_at, is_reported: false };
+        // Nothing waits for an answer.
+        search.is_reported = search.is_settled(now);
         (!search.answers.is_empty()).then_some(search)
     }
 
@@ -80,10 +86,10 @@ impl Search {
         is_new
     }
 
-    /// Whether waiting packets may be sent: all have answered, or the wait for the others is over.
+    /// Whether waiting packets may be sent: all are known or have answered, or the wait for the others is over.
     pub(crate) fn is_settled(&self, now: Instant) -> bool {
-        let all = self.answers.values().all(Option::is_some);
-        all || self.answered_at.is_some_and(|at| now >= at + OTHERS)
+        let is_known = |(asked, answer): (&Target, &Option<Mac>)| answer.is_some() || self.known.contains(&asked.hop);
+        self.answers.iter().all(is_known) || self.answered_at.is_some_and(|at| now >= at + OTHERS)
     }
 
     /// As [`Self::is_settled`], once.
@@ -96,7 +102,14 @@ impl Search {
     /// Whether no more requests will be sent.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let [.., (end, _)] = EVERY;
-        self.answers.values().all(Option::is_some) || now >= self.since + end
+        self.unanswered(now).next().is_none() || now >= self.since + end
+    }
+
+    /// The next hops still to be asked.
+    fn unanswered(&self, now: Instant) -> impl Iterator<Item = Target> {
+        let is_introduction = now < self.since + INTRODUCTION;
+        let is_asked = move |asked: &Target| is_introduction || !self.known.contains(&asked.hop);
+        self.answers.iter().filter(|(_, answer)| answer.is_none()).map(|(&asked, _)| asked).filter(is_asked)
     }
 
     /// The requests to send now, if due.
@@ -106,11 +119,11 @@ impl Search {
         }
         let passed = now.saturating_since(self.since);
         let every = EVERY.iter().find(|&&(until, _)| passed < until).map_or(KERNEL_EVERY, |&(_, every)| every);
-        let unanswered = self.answers.values().filter(|answer| answer.is_none()).count() as u64;
-        self.next_at = now + every.max(PER_QUESTION * unanswered);
+        let asked: Vec<Target> = self.unanswered(now).collect();
+        self.next_at = now + every.max(PER_QUESTION * asked.len() as u64);
         let since_kernel = passed.as_nanos() % KERNEL_EVERY.as_nanos();
         let round = Round {
-            asked: self.answers.iter().filter(|(_, answer)| answer.is_none()).map(|(&asked, _)| asked).collect(),
+            asked,
             to_all: self.rounds.is_multiple_of(TO_ALL_EVERY),
             by_the_kernel: self.rounds == 0 || since_kernel < every.as_nanos(),
         };
@@ -142,7 +155,7 @@ mod tests {
     // `neighbour_frames::an_advertisement_reports_its_target`, `neighbour_frames::any_bytes_are_parsed_without_panic`
     #[test]
     fn it_asks_often_and_then_less_often_and_ends() {
-        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1")], false).unwrap();
+        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1")], BTreeSet::new()).unwrap();
         let (mut times, mut kernel) = (Vec::new(), 0);
         for millis in 0..70_000 {
             if let Some(round) = search.poll_round(Instant::from_millis(millis)) {
@@ -162,7 +175,8 @@ mod tests {
 
     #[test]
     fn the_others_have_a_moment() {
-        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1"), asked("10.0.0.3")], false).unwrap();
+        let both = [asked("10.0.0.1"), asked("10.0.0.3")];
+        let mut search = Search::new(Instant::ZERO, both, BTreeSet::new()).unwrap();
         let now = Instant::from_millis(5);
         assert!(!search.handle_answer(now, "10.0.0.9".parse().unwrap(), MAC));
         assert!(search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
@@ -176,13 +190,34 @@ mod tests {
         assert!(search.poll_timeout() > later);
         assert!(search.handle_answer(now, "10.0.0.3".parse().unwrap(), MAC));
         assert!(search.is_settled(now) && search.is_over(now));
-        assert!(Search::new(now, [], true).is_none());
+        assert!(Search::new(now, [], BTreeSet::new()).is_none());
+    }
+
+    /// A router whose advertisement has told its address need not know the host's.
+    // Claim: At link-up a next hop that the kernel knows is asked as well, from each own address of a waiting connection, so that it
+    // learns them; nothing waits for its answer.
+    // Tests: `dad::data_resume_when_the_address_is_valid`
+    #[test]
+    fn one_that_is_known_is_asked_and_not_waited_for() {
+        let (now, hop) = (Instant::from_millis(5), asked("10.0.0.1").hop);
+        let from = ["10.0.0.2", "10.0.0.4"].map(|local| Target { local: local.parse().unwrap(), hop });
+        let mut search = Search::new(Instant::ZERO, from, BTreeSet::from([hop])).unwrap();
+        assert!(search.is_settled(Instant::ZERO) && !search.take_settled(Instant::ZERO));
+        assert_eq!(search.poll_round(Instant::ZERO).unwrap().asked, from);
+        assert!(
+            !search.is_over(now) && search.is_over(Instant::ZERO + INTRODUCTION),
+            "the kernel's entry may be fixed"
+        );
+        assert!(search.handle_answer(now, hop, MAC) && search.is_over(now));
+        assert!(!search.take_settled(now), "it was never waited for");
     }
 
     #[test]
     fn many_next_hops_share_the_link_with_what_waits() {
         let hops: Vec<String> = (1..=60).map(|host| format!("10.0.0.{host}")).collect();
-        let mut search = Search::new(Instant::ZERO, hops.iter().map(|hop| asked(hop)), true).unwrap();
+        let router = asked("10.0.0.254");
+        let all = hops.iter().map(|hop| asked(hop)).chain([router]);
+        let mut search = Search::new(Instant::ZERO, all, BTreeSet::from([router.hop])).unwrap();
         // The kernel knows the router: packets to it wait no longer than the wait for the others.
         assert!(!search.take_settled(Instant::ZERO) && search.take_settled(Instant::ZERO + OTHERS));
         let asked: usize = (0..10_000)

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_agent::control::{Client, Request, Response};
 use holdover_agent::link_watch::{Family, LinkState};
 use holdover_agent::status::ActionLine;
 use holdover_testbed::Namespace;
@@ -68,9 +67,9 @@ fn one_goes(near: &Namespace, family: Family) {
     let link = agent.status().links.remove(0);
     assert_eq!((link.state, link.families_down), (LinkState::Up, vec![]));
     let touched: Vec<ActionLine> =
-        actions(&agent).into_iter().filter(|action| action.local == undisturbed.connection().local).collect();
+        agent.actions().into_iter().filter(|action| action.local == undisturbed.connection().local).collect();
     assert!(touched.is_empty(), "{touched:?}");
-    assert!(actions(&agent).iter().any(|action| action.local == download.connection().local));
+    assert!(agent.actions().iter().any(|action| action.local == download.connection().local));
     downloads.iter().for_each(Stream::end);
 }
 
@@ -87,13 +86,4 @@ fn longest_pause(stream: &Stream, time: Duration) -> Duration {
         longest = longest.max(seen_at.elapsed());
     }
     longest
-}
-
-fn actions(agent: &Agent) -> Vec<ActionLine> {
-    let mut answers = Client::ask(&agent.socket(), &Request::Actions { follow: false }).unwrap();
-    let mut actions = Vec::new();
-    while let Some(Response::Action(action)) = answers.follow().unwrap() {
-        actions.push(action);
-    }
-    actions
 }

@@ -14,7 +14,7 @@ use holdover_agent::control::{Client, Request, Response};
 use holdover_agent::daemon::{Daemon, Orders, Setup};
 use holdover_agent::engine::KernelAttach;
 use holdover_agent::link_watch::{LinkState, Source};
-use holdover_agent::status::Status;
+use holdover_agent::status::{ActionLine, Status};
 use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, harness, sysctl};
@@ -64,26 +64,22 @@ impl Lan {
         Self { address: server, ..lan }
     }
 
+    /// With nothing configured but the gateway's link-local address, `fe80::1`.
+    pub(crate) fn unconfigured(near: &Namespace, address: IpAddr) -> Self {
+        let (bridge, gateway) = joined(near);
+        gateway
+            .enter(|| {
+                let mut netlink = Netlink::open(&gateway).unwrap();
+                netlink.set_up("gw0").unwrap();
+                netlink.add_address("gw0", "fe80::1".parse().unwrap(), 64).unwrap();
+            })
+            .unwrap();
+        Self { bridge, gateway, address }
+    }
+
     fn routed(near: &Namespace, prefix: &str, prefix_len: u8, router: IpAddr) -> Self {
         let address = |last: u8| format!("{prefix}{last}").parse::<IpAddr>().unwrap();
-        let (bridge, gateway) = (Namespace::new("bridge").unwrap(), Namespace::new("gateway").unwrap());
-        // The bridge is created first, so that the ends of a veth pair have different indices. Linux handles the
-        // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`, for all namespaces together): the
-        // port would forward up to 1 s late.
-        bridge.enter(|| Netlink::open(&bridge).unwrap().add_bridge("br0").unwrap()).unwrap();
-        Netlink::open(near).unwrap().add_veth(INTERFACE, "near0", &bridge).unwrap();
-        gateway.enter(|| Netlink::open(&gateway).unwrap().add_veth("gw0", "far0", &bridge).unwrap()).unwrap();
-        let join = || {
-            // It must not send anything itself.
-            sysctl::set(&bridge, "net.ipv6.conf.all.disable_ipv6", "1").unwrap();
-            let mut netlink = Netlink::open(&bridge).unwrap();
-            for port in ["near0", "far0"] {
-                netlink.add_port("br0", port).unwrap();
-                netlink.set_up(port).unwrap();
-            }
-            netlink.set_up("br0").unwrap();
-        };
-        bridge.enter(join).unwrap();
+        let (bridge, gateway) = joined(near);
         let configure = |namespace: &Namespace, interface: &str, last| {
             if prefix_len <= 32 {
                 sysctl::set(namespace, "net.ipv6.conf.all.disable_ipv6", "1").unwrap();
@@ -118,6 +114,29 @@ impl Lan {
         };
         self.bridge.enter(change).unwrap();
     }
+}
+
+/// A bridge and a gateway, each in a namespace of its own, and the wires that join them and `near`.
+fn joined(near: &Namespace) -> (Namespace, Namespace) {
+    let (bridge, gateway) = (Namespace::new("bridge").unwrap(), Namespace::new("gateway").unwrap());
+    // The bridge is created first, so that the ends of a veth pair have different indices. Linux handles the
+    // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`, for all namespaces together): the
+    // port would forward up to 1 s late.
+    bridge.enter(|| Netlink::open(&bridge).unwrap().add_bridge("br0").unwrap()).unwrap();
+    Netlink::open(near).unwrap().add_veth(INTERFACE, "near0", &bridge).unwrap();
+    gateway.enter(|| Netlink::open(&gateway).unwrap().add_veth("gw0", "far0", &bridge).unwrap()).unwrap();
+    let join = || {
+        // It must not send anything itself.
+        sysctl::set(&bridge, "net.ipv6.conf.all.disable_ipv6", "1").unwrap();
+        let mut netlink = Netlink::open(&bridge).unwrap();
+        for port in ["near0", "far0"] {
+            netlink.add_port("br0", port).unwrap();
+            netlink.set_up(port).unwrap();
+        }
+        netlink.set_up("br0").unwrap();
+    };
+    bridge.enter(join).unwrap();
+    (bridge, gateway)
 }
 
 /// A daemon in the namespace of the thread that starts it.
@@ -200,6 +219,16 @@ impl Agent {
         let answer = Client::ask(&self.socket(), &Request::Status).unwrap().answer().unwrap();
         let Response::Status(status) = answer else { panic!("no status") };
         *status
+    }
+
+    /// The last actions.
+    pub(crate) fn actions(&self) -> Vec<ActionLine> {
+        let mut answers = Client::ask(&self.socket(), &Request::Actions { follow: false }).unwrap();
+        let mut actions = Vec::new();
+        while let Some(Response::Action(action)) = answers.follow().unwrap() {
+            actions.push(action);
+        }
+        actions
     }
 
     pub(crate) fn state(&self) -> (LinkState, Vec<Source>) {

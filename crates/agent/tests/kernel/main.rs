@@ -9,6 +9,7 @@ mod address_gone;
 mod agents;
 mod bus;
 mod containers;
+mod dad;
 mod dry_run;
 mod engine;
 mod families;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ("address_gone", address_gone::TESTS),
         ("agents", agents::TESTS),
         ("containers", containers::TESTS),
+        ("dad", dad::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
         ("flapping", flapping::TESTS),

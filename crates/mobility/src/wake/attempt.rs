@@ -136,6 +136,16 @@ impl Attempt {
         waits
     }
 
+    /// No other connection waits for its turn any more: the answer to the first attempt, behind a queue of `queued`, need not be waited for
+    /// longer than it takes.
+    pub(super) fn wait_no_longer(&mut self, now: Instant, queued: Duration, flow: &Flow) {
+        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let until = now.max(self.last_at + round_trip * 5 / 4 + ALLOWANCE + queued);
+        if self.tries == 1 {
+            self.next_at = self.next_at.map(|at| at.min(until));
+        }
+    }
+
     /// From the attempt to the progress; `None` after several attempts, of which any may have caused it (Karn's rule).
     pub(super) fn answered_in(&self, resumed_at: Instant) -> Option<Duration> {
         (self.tries == 1).then(|| resumed_at.saturating_since(self.last_at))

@@ -169,3 +169,38 @@ fn a_probe_shows_nothing_that_the_sender_has() {
     idle.now += Duration::from_secs(30);
     assert_eq!(silent(&mut idle), []);
 }
+
+// Claim: At link-up a connection whose own address is lost or tentative is left alone: nothing is sent for it before its address is
+// back, and then it is woken.
+// Tests: `dad::a_connection_waits_for_its_own_address`
+#[test]
+fn a_connection_on_an_address_that_is_lost_is_woken_when_that_is_back() {
+    let mut t = Download::new(300);
+    let own = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
+    t.wake.handle_link(t.now, LinkEvent::Down);
+    assert_eq!(t.wake.control.set_absent(&own), BTreeSet::new());
+    t.now += Duration::from_secs(3);
+    t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+    for _ in 0..20 {
+        t.now += Duration::from_millis(100);
+        t.wake.handle_timeout(t.now);
+        assert_eq!(t.wake.control.poll_transmit(), None);
+    }
+    assert_eq!(t.wake.control.waiting().count(), 0);
+    let (connection, _) = only_flow(&t.wake);
+    t.wake.control.wake_outstanding(t.now, [connection], &mut t.wake.path);
+    assert_eq!(t.wake.control.poll_transmit(), None, "the host's own data cannot be answered either");
+
+    let back = t.wake.control.set_absent(&BTreeSet::new());
+    assert_eq!((&back, t.wake.control.waiting().count()), (&own, 1));
+    t.wake.control.wake_returned(t.now, &back, &mut t.wake.path);
+    let sent = std::iter::from_fn(|| t.wake.control.poll_transmit());
+    let acks: Vec<Seq> = sent.filter_map(|(_, sent)| Some(sent.packet.tcp()?.ack)).collect();
+    assert_eq!(acks.last(), Some(&t.data_end), "{acks:?}");
+    assert_eq!(t.wake.control.set_absent(&own), BTreeSet::new());
+    t.exchange(1);
+    t.now += Duration::from_secs(1);
+    t.wake.handle_timeout(t.now);
+    let outcome = t.wake.control.poll_outcome().expect("it has resumed");
+    assert_eq!((outcome.tries, outcome.resumed_at.is_some()), (1, true));
+}

@@ -87,6 +87,19 @@ impl Waking {
         }
     }
 
+    pub(super) fn cut_at(&self) -> Instant {
+        self.cut_at
+    }
+
+    pub(super) fn path(&self) -> Path {
+        self.path
+    }
+
+    /// More connections are to be woken, after the others.
+    pub(super) fn append(&mut self, more: VecDeque<Connection>) {
+        self.queue.extend(more);
+    }
+
     /// Whether incoming packets are to be reported.
     pub(super) fn awaits_packets(&self) -> bool {
         self.path < Path::Proven || !self.in_flight.is_empty() || !self.queue.is_empty()
@@ -126,7 +139,26 @@ impl WakeControl {
         let up_at = self.link.up_at.unwrap_or(now);
         (self.link.release_at, self.link.down_at) = (None, None);
         self.link.epoch = self.link.epoch.wrapping_add(1);
-        let all: Vec<Connection> = self.connections.keys().copied().collect();
+        let (absent, all): (Vec<Connection>, Vec<Connection>) =
+            self.connections.keys().copied().partition(|&connection| self.is_absent(connection));
+        for closed in absent.into_iter().filter(|&connection| path.snapshot(connection).is_none()) {
+            self.connections.remove(&closed);
+        }
+        let queue = self.prepare(now, all, (cut_at, up_at), known, path);
+        self.waking = Some(Waking::new((cut_at, up_at), known, queue));
+        self.wake_more(now, path);
+    }
+
+    /// Begins an attempt for each of these connections that waits, and acts for the others at once. Returns those with an
+    /// attempt, in the order in which they are to be woken.
+    pub(super) fn prepare(
+        &mut self,
+        now: Instant,
+        all: Vec<Connection>,
+        (cut_at, up_at): (Instant, Instant),
+        known: Path,
+        path: &mut impl FlowTable,
+    ) -> VecDeque<Connection> {
         let mut queue = Vec::new();
         for connection in all {
             let Some(flow) = path.snapshot(connection) else {
@@ -144,9 +176,7 @@ impl WakeControl {
             }
         }
         queue.sort_unstable();
-        let queue = queue.into_iter().map(|(_, _, connection)| connection).collect();
-        self.waking = Some(Waking::new((cut_at, up_at), known, queue));
-        self.wake_more(now, path);
+        queue.into_iter().map(|(_, _, connection)| connection).collect()
     }
 
     /// The link broke again, or the owner ends: connections that have not resumed are left alone.
@@ -161,10 +191,11 @@ impl WakeControl {
         }
     }
 
-    /// Connections to be woken at link-up, or since.
+    /// Connections to be woken at link-up, or since, whose own addresses are there.
     pub fn waiting(&self) -> impl Iterator<Item = Connection> + '_ {
         let waits = |state: &State| state.outgoing.is_waiting() || state.incoming.is_waiting();
-        self.connections.iter().filter(move |(_, state)| waits(state)).map(|(&connection, _)| connection)
+        let waiting = self.connections.iter().filter(move |(_, state)| waits(state));
+        waiting.map(|(&connection, _)| connection).filter(move |&connection| !self.is_absent(connection))
     }
 
     /// The host's own TCP has data outstanding on these connections, as the kernel reports, and has retransmitted
@@ -178,7 +209,7 @@ impl WakeControl {
         let Some(up_at) = self.link.up_at.filter(|_| self.link.is_up()) else { return };
         let (mut found, mut tried) = (BTreeSet::new(), Vec::new());
         for connection in connections {
-            let Some(flow) = path.snapshot(connection) else { continue };
+            let Some(flow) = path.snapshot(connection).filter(|_| !self.is_absent(connection)) else { continue };
             let state = self.connections.entry(connection).or_default();
             let own = flow.half(Direction::Incoming);
             // Packets that waited for the next hop are sent when it answers.
@@ -267,11 +298,30 @@ impl WakeControl {
 
     /// Wakes connections whose turn has come.
     pub(super) fn wake_more(&mut self, now: Instant, path: &mut impl FlowTable) {
+        let has_waiting = |waking: &Option<Waking>| waking.as_ref().is_some_and(|waking| !waking.queue.is_empty());
+        let had_waiting = has_waiting(&self.waking);
         while let Some(waking) = &mut self.waking
             && waking.has_room()
             && let Some(connection) = waking.queue.pop_front()
         {
             self.try_connection(now, connection, path);
+        }
+        if had_waiting && !has_waiting(&self.waking) {
+            self.hurry(now, path);
+        }
+    }
+
+    /// The last connection has had its turn: those whose first attempt was not answered need not leave the link to others.
+    fn hurry(&mut self, now: Instant, path: &impl FlowTable) {
+        let Some(waking) = self.waking.as_ref().filter(|waking| waking.path == Path::Proven) else { return };
+        for connection in waking.in_flight.iter().copied().collect::<Vec<_>>() {
+            let state = self.connections.get_mut(&connection);
+            if let (Some(flow), Some(attempt)) =
+                (path.snapshot(connection), state.and_then(|state| state.attempt.as_mut()))
+            {
+                attempt.wait_no_longer(now, QUEUED, &flow);
+            }
+            self.schedule(connection);
         }
     }
 

@@ -24,7 +24,11 @@ pub(super) fn of(link: &Link, nodes: &Nodes) -> Result<Layer2, Problem> {
         let message = "such a link is between a host and a router; make it a \"wire\", or put a router between hosts";
         return Err(Problem::conflict(message)).under("kind");
     }
-    let mut layer2 = Layer2 { kind, nat: link.nat.unwrap_or(false), ..Layer2::default() };
+    let (nat, slaac) = (link.nat.unwrap_or(false), link.slaac.unwrap_or(false));
+    if slaac && kind != LinkKind::Ethernet {
+        return Err(Problem::conflict("router advertisements are only sent on an \"ethernet\"")).under("slaac");
+    }
+    let mut layer2 = Layer2 { kind, nat, slaac, ..Layer2::default() };
     if let Some(outages) = &link.outages {
         of_outages(outages, &mut layer2).under("outages")?;
     }
@@ -55,8 +59,10 @@ fn of_outages(outages: &Outages, layer2: &mut Layer2) -> Result<(), Problem> {
 
 /// Checks that a plain wire has no settings of links with a second layer.
 fn nothing_more(link: &Link) -> Result<(), Problem> {
-    if link.nat.is_some() {
-        return Err(only_with_layer2("nat")).under("nat");
+    for (key, given) in [("nat", link.nat), ("slaac", link.slaac)] {
+        if given.is_some() {
+            return Err(only_with_layer2(key)).under(key);
+        }
     }
     let Some(outages) = &link.outages else { return Ok(()) };
     let given = [

@@ -109,6 +109,9 @@ with_direction! {
         /// Whether the router of a link with a second layer translates its host's IPv4 addresses on real kernels, and drops
         /// packets that belong to no connection. The default is false.
         nat: Option<bool>,
+        /// Whether the host of an Ethernet makes its IPv6 address and default route from its router's advertisements on real
+        /// kernels, with duplicate address detection, whenever it has lost them. The default is false: they are static.
+        slaac: Option<bool>,
         /// Retransmission on the link, in both directions: a table, empty for the defaults. The default is none.
         arq: Option<Arq>,
         /// Fields that differ from the first named node to the second.

@@ -146,6 +146,8 @@ fn a_second_layer_is_where_it_can_be() {
     for (more, line, field, message) in [
         ("forwards_after = \"1 s\"", 17, "link.radio.forwards_after", "no second layer"),
         ("nat = true", 17, "link.radio.nat", "no second layer"),
+        ("slaac = true", 17, "link.radio.slaac", "no second layer"),
+        ("kind = \"raw-ip\"\nslaac = true", 18, "link.radio.slaac", "only sent on an \"ethernet\""),
         ("outages = { list = [], layer2 = \"carrier\" }", 17, "link.radio.outages.layer2", "no second layer"),
         ("outages = { list = [], family = \"ipv4\" }", 17, "link.radio.outages.family", "no second layer"),
         ("outages = { list = [], addresses = \"lost\" }", 17, "link.radio.outages.addresses", "no second layer"),

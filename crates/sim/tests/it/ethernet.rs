@@ -15,6 +15,7 @@ const ETHERNET: Layer2 = Layer2 {
     families: Families::Both,
     addresses: AddressLoss::Kept,
     nat: false,
+    slaac: false,
 };
 const ACCESS: LinkId = LinkId(0);
 

@@ -8,6 +8,12 @@ pub(super) fn host_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
+/// The prefix from which the host with this address makes it: the first 64 bits.
+pub(super) fn advertised_prefix(address: Ipv6Addr) -> Ipv6Addr {
+    let [a, b, c, d, ..] = address.segments();
+    Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)
+}
+
 /// All addresses of the family.
 pub(super) fn any(address: IpAddr) -> IpAddr {
     match address {

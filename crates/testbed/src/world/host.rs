@@ -34,6 +34,8 @@ pub(super) struct HostPlan {
     pub(super) per_link: bool,
     /// Its side of its link, and the router on the other side, if the link is Ethernet.
     pub(super) port: Option<(Port, NodeId)>,
+    /// Whether its kernel makes the IPv6 address from router advertisements, once the first one is lost.
+    slaac: bool,
     pub(super) mtu: u32,
     sysctls: BTreeMap<&'static str, String>,
     listening: Vec<Listening>,
@@ -79,6 +81,7 @@ impl HostPlan {
             addresses,
             per_link,
             port,
+            slaac: port.is_some_and(|(port, _)| config.links[port.link.0 as usize].layer2.slaac),
             mtu: 1500,
             sysctls: BTreeMap::new(),
             listening: Vec::new(),
@@ -107,6 +110,11 @@ impl HostPlan {
     /// Whether `link` is its link with a second layer.
     pub(super) fn is_on(&self, link: LinkId) -> bool {
         self.port.is_some_and(|(port, _)| port.link == link)
+    }
+
+    /// Whether its kernel makes this address from router advertisements.
+    fn configures_itself(&self, address: IpAddr) -> bool {
+        self.slaac && address.is_ipv6()
     }
 
     /// The routes of one family over a link with a second layer: those of DHCP, and those of a router's advertisement.
@@ -272,6 +280,10 @@ impl Host {
     /// Removes the addresses of these families, and its routes.
     pub(super) fn lose_addresses(&mut self, families: Families) -> Result<(), HostError> {
         for &address in self.plan.addresses.iter().filter(|address| families.has(address.is_ipv6())) {
+            if self.plan.configures_itself(address) {
+                self.set_ipv6(false)?;
+                continue;
+            }
             for route in self.plan.routes(address).iter().rev() {
                 self.netlink.remove_route(route)?;
             }
@@ -280,7 +292,14 @@ impl Host {
         Ok(())
     }
 
-    /// Restores them, or sets others instead (`other`). Returns its current addresses.
+    /// Enables IPv6 on its interface, so that the kernel configures it, or disables it, and with it all addresses and routes.
+    fn set_ipv6(&self, is_enabled: bool) -> Result<(), HostError> {
+        let parameter = format!("net.ipv6.conf.{}.disable_ipv6", self.plan.interface());
+        let set = || sysctl::set(&self.namespace, &parameter, if is_enabled { "0" } else { "1" });
+        Ok(self.namespace.enter(set)??)
+    }
+
+    /// Restores them, or sets others instead (`other`), or lets the kernel make them. Returns its current addresses.
     pub(super) fn regain_addresses(&mut self, families: Families, other: bool) -> Result<Vec<IpAddr>, HostError> {
         if other {
             self.renewals += 1;
@@ -293,6 +312,10 @@ impl Host {
             regained.push(*address);
         }
         for &address in &regained {
+            if self.plan.configures_itself(address) {
+                self.set_ipv6(true)?;
+                continue;
+            }
             self.netlink.ensure_address(self.plan.interface(), address, host_prefix(address))?;
             self.plan.routes(address).iter().try_for_each(|route| self.netlink.replace_route(route))?;
         }
@@ -344,7 +367,25 @@ fn set_up(namespace: &Namespace, plan: &HostPlan) -> Result<(Tun, Netlink), Host
     for &source in plan.port.iter().flat_map(|_| &plan.addresses) {
         plan.routes(source).iter().try_for_each(|route| netlink.replace_route(route))?;
     }
+    if plan.slaac {
+        accept_advertisements(namespace, &mut netlink, plan)?;
+    }
     Ok((tun, netlink))
+}
+
+/// From now on the kernel makes the IPv6 address, with the same last 64 bits, and the default route from advertisements. The first ones are
+/// there already, as after an earlier advertisement.
+fn accept_advertisements(namespace: &Namespace, netlink: &mut Netlink, plan: &HostPlan) -> Result<(), HostError> {
+    let interface = plan.interface();
+    for parameter in ["accept_ra", "autoconf", "accept_dad", "dad_transmits"] {
+        sysctl::set(namespace, &format!("net.ipv6.conf.{interface}.{parameter}"), "1")?;
+    }
+    for &address in &plan.addresses {
+        if let IpAddr::V6(address) = address {
+            netlink.set_token(interface, address)?;
+        }
+    }
+    Ok(())
 }
 
 fn default_route(source: IpAddr) -> Route {

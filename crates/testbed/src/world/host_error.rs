@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::advertiser::AdvertiserError;
 use crate::{CountersError, NamespaceError, NetlinkError, SocketError, SysctlError, TunError};
 
 /// A host could not be created, or has failed.
@@ -16,6 +17,9 @@ pub enum HostError {
     /// Its addresses and routes.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// Its router advertisements.
+    #[error(transparent)]
+    Advertiser(#[from] AdvertiserError),
     /// A parameter of its kernel.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),

@@ -1,15 +1,16 @@
 //! A router with a kernel: a namespace with one interface for each Ethernet link, and one for all its other links.
 
 use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
 use holdover_sim::{LinkId, NodeId, OutageKind, WorldConfig};
 
-use super::addresses::{any, host_prefix};
+use super::addresses::{advertised_prefix, any, host_prefix};
 use super::host::addresses_on;
 use super::host_error::HostError;
 use super::interface::{Interface, Port};
+use crate::advertiser::{Advertisement, Advertiser, Prefix};
 use crate::{Namespace, Netlink, Route, Tun, TunConfig, sysctl};
 
 /// The interface to all links other than Ethernet.
@@ -33,6 +34,8 @@ struct RouterPort {
     hosts: Vec<IpAddr>,
     /// Whether its IPv4 addresses are translated.
     nat: bool,
+    /// Whether the host makes its IPv6 addresses from the router's advertisements.
+    slaac: bool,
 }
 
 /// A running external router.
@@ -41,6 +44,7 @@ pub(super) struct Router {
     pub(super) plan: RouterPlan,
     pub(super) namespace: Namespace,
     netlink: Netlink,
+    advertisers: Vec<(LinkId, Advertiser)>,
 }
 
 impl RouterPlan {
@@ -53,6 +57,7 @@ impl RouterPlan {
                 interface: format!("lan{index}"),
                 hosts: addresses_on(config, host, link),
                 nat: layer2.nat,
+                slaac: layer2.slaac,
             }
         };
         let ports = links.iter().enumerate().map(port).collect();
@@ -74,6 +79,11 @@ impl Router {
                 self.netlink.add_unreachable(host, host_prefix(host))?;
             }
             reach(&mut self.netlink, self.plan.node, port, host)?;
+            if let IpAddr::V6(host) = host
+                && let Some((_, advertiser)) = self.advertisers.iter().find(|(of, _)| *of == link)
+            {
+                advertiser.advertise(advertisement(self.plan.mtu, host));
+            }
         }
         Ok(())
     }
@@ -120,7 +130,8 @@ impl Router {
             Ok((netlink, interfaces))
         };
         let (netlink, interfaces) = namespace.enter(set_up)??;
-        Ok((Self { plan, namespace, netlink }, interfaces))
+        let advertisers = advertise(&namespace, &plan)?;
+        Ok((Self { plan, namespace, netlink, advertisers }, interfaces))
     }
 
     /// Applies the start or end of an outage of `link` to its own side, apart from the carrier.
@@ -138,6 +149,27 @@ impl Router {
         }
         Ok(())
     }
+}
+
+/// Advertises the router on the ports whose hosts configure themselves.
+fn advertise(namespace: &Namespace, plan: &RouterPlan) -> Result<Vec<(LinkId, Advertiser)>, HostError> {
+    let mut advertisers = Vec::new();
+    for port in plan.ports.iter().filter(|port| port.slaac) {
+        for &host in &port.hosts {
+            if let IpAddr::V6(host) = host {
+                let content = advertisement(plan.mtu, host);
+                let advertiser = Advertiser::start(namespace, &port.interface, content)?;
+                advertisers.push((port.port.link, advertiser));
+            }
+        }
+    }
+    Ok(advertisers)
+}
+
+/// The advertisement for the host with this address. Other hosts with its prefix are behind the router.
+fn advertisement(mtu: u32, host: Ipv6Addr) -> Advertisement {
+    let prefix = Prefix { on_link: false, ..Prefix::new(advertised_prefix(host)) };
+    Advertisement { mtu, ..Advertisement::new([prefix]) }
 }
 
 /// Translates the addresses of the hosts of some ports. Packets of unknown connections are dropped, as by a firewall.

@@ -27,6 +27,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("late_forwarding_drops_arp", late_forwarding_drops_arp),
     ("one_family_goes_with_its_addresses_and_comes_back", one_family_goes_with_its_addresses),
     ("a_lease_that_is_renewed_has_another_address", a_lease_that_is_renewed_has_another_address),
+    ("an_address_is_made_from_advertisements", an_address_is_made_from_advertisements),
+    ("an_address_of_another_prefix_is_advertised", an_address_of_another_prefix_is_advertised),
     ("a_modem_has_carrier_and_no_neighbours", a_modem_has_carrier_and_no_neighbours),
     ("a_router_translates_addresses", a_router_translates_addresses),
     ("invalid_ethernets_are_refused", invalid_ethernets_are_refused),
@@ -192,6 +194,101 @@ fn a_lease_that_is_renewed_has_another_address(_: &Namespace) {
     assert_eq!(sources.found, BTreeSet::from([PHONE.address(false), PHONE.locator(0, false)]));
 }
 
+// Claim: With `slaac` a host's kernel makes its IPv6 address and default route from its router's advertisements, after its interface was set
+// down and after it has lost its addresses: the address is tentative for a second before it is valid, and is the same as before, or has
+// another advertised prefix; a download over it goes on.
+// Tests: `ethernet::an_address_of_another_prefix_is_advertised`
+fn an_address_is_made_from_advertisements(_: &Namespace) {
+    let lost = AddressLoss::Lost { after: Duration::from_millis(100), other: false };
+    for (outage, addresses) in [(OutageKind::HostDown, AddressLoss::Kept), (OutageKind::Carrier, lost)] {
+        let layer2 = Layer2 { outage, addresses, slaac: true, ..ETHERNET };
+        let mut config = world(layer2, one_outage(500, 1_500), Duration::ZERO);
+        config.flows = vec![download(1_500_000, true)];
+        config.time_limit = Instant::from_secs(40);
+        let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+        let phone = AddressWatch::start(world.namespace(PHONE).expect("it is a kernel"), PHONE.address(true));
+        let outcome = world.run(&mut Events::default(), |_| true).expect("it runs");
+        let seen = phone.stop();
+        assert_eq!(outcome.ending, Some(Ending::AllDone), "{outage:?} {seen:?}");
+        assert_eq!(world.world().report().remove(0).status, FlowStatus::Completed, "{outage:?}");
+        let states: Vec<Option<bool>> = seen.iter().map(|&(_, state)| state).collect();
+        assert_eq!(states, [Some(true), None, Some(false), Some(true)], "{outage:?} {seen:?}");
+        let [.., (tentative_at, _), (valid_at, _)] = seen[..] else { panic!("{seen:?}") };
+        let detection = (valid_at - tentative_at).as_millis();
+        assert!((950..3_000).contains(&detection), "{outage:?} {seen:?}");
+        let routes = routes(&world);
+        assert!(routes.iter().any(|flags| flags & RTF_ADDRCONF != 0), "{outage:?} {routes:?}");
+    }
+}
+
+fn an_address_of_another_prefix_is_advertised(_: &Namespace) {
+    let addresses = AddressLoss::Lost { after: Duration::from_millis(100), other: true };
+    let layer2 = Layer2 { outage: OutageKind::Carrier, addresses, slaac: true, ..ETHERNET };
+    let mut config = world(layer2, one_outage(500, 1_000), Duration::ZERO);
+    // Both addresses are valid some 4 s after the return.
+    let late = FlowConfig { start: Instant::from_secs(8), name: "late".into(), ..upload(200_000, true) };
+    config.flows = vec![upload(2_000_000, true), late];
+    config.time_limit = Instant::from_secs(12);
+    let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+    let mut sources = Sources::default();
+    world.run(&mut sources, |_| true).expect("it runs");
+    let reports = world.world().report();
+    assert!(reports[0].status != FlowStatus::Completed, "{:?}", reports[0].status);
+    assert_eq!((reports[1].status, reports[1].bytes_received), (FlowStatus::Completed, 200_000));
+    assert_eq!(sources.found, BTreeSet::from([PHONE.address(true), PHONE.locator(0, true)]));
+}
+
+/// A route that the kernel has made from a router advertisement (`linux/ipv6_route.h`).
+const RTF_ADDRCONF: u32 = 0x0004_0000;
+
+/// The flags of the phone's default routes of IPv6.
+fn routes(world: &RealWorld) -> Vec<u32> {
+    let phone = world.namespace(PHONE).expect("it is a kernel");
+    let read = || std::fs::read_to_string("/proc/thread-self/net/ipv6_route").expect("it is there");
+    let table = phone.enter(read).expect("it is there");
+    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let default = fields.filter(|fields| fields[1] == "00" && fields.last() == Some(&ETHERNET_INTERFACE));
+    default.map(|fields| u32::from_str_radix(fields[8], 16).expect("flags")).collect()
+}
+
+/// Whether an address is there, and valid, each with the time since the start.
+type AddressSeen = Vec<(std::time::Duration, Option<bool>)>;
+
+/// Checks an address every few milliseconds, from inside its namespace.
+struct AddressWatch {
+    stop: Sender<()>,
+    thread: JoinHandle<Result<AddressSeen, NamespaceError>>,
+}
+
+impl AddressWatch {
+    fn start(namespace: &Namespace, address: IpAddr) -> Self {
+        let (stop, is_over) = channel::<()>();
+        let IpAddr::V6(address) = address else { panic!("IPv6") };
+        let digits: String = address.octets().iter().map(|byte| format!("{byte:02x}")).collect();
+        let thread = namespace.spawn_inside(move || {
+            let began = std::time::Instant::now();
+            let mut seen: AddressSeen = Vec::new();
+            while is_over.recv_timeout(std::time::Duration::from_millis(3)).is_err() {
+                let table = std::fs::read_to_string("/proc/thread-self/net/if_inet6").expect("it is there");
+                let line = table.lines().find(|line| line.starts_with(&digits));
+                let flags = line.and_then(|line| line.split_whitespace().nth(4)).map(str::to_owned);
+                // IFA_F_DADFAILED and IFA_F_TENTATIVE.
+                let state = flags.map(|flags| u8::from_str_radix(&flags, 16).expect("flags") & 0x48 == 0);
+                if seen.last().is_none_or(|&(_, last)| last != state) {
+                    seen.push((began.elapsed(), state));
+                }
+            }
+            seen
+        });
+        Self { stop, thread: thread.expect("it starts") }
+    }
+
+    fn stop(self) -> AddressSeen {
+        self.stop.send(()).expect("it waits for this");
+        self.thread.join().expect("no panic").expect("it was inside")
+    }
+}
+
 fn a_modem_has_carrier_and_no_neighbours(_: &Namespace) {
     for ipv6 in [false, true] {
         let layer2 = Layer2 { kind: LinkKind::RawIp, outage: OutageKind::Carrier, ..ETHERNET };
@@ -334,6 +431,7 @@ const ETHERNET: Layer2 = Layer2 {
     families: Families::Both,
     addresses: AddressLoss::Kept,
     nat: false,
+    slaac: false,
 };
 
 fn neighbours(world: &RealWorld, node: NodeId) -> Vec<Neighbour> {
