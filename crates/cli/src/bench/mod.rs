@@ -13,6 +13,7 @@ mod sim;
 mod tcp_pair;
 
 use std::error::Error;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -219,6 +220,13 @@ fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send
             Measure { hosts: Some(cost?), ..Measure::new(name, &took, 1) }
         }
     })
+}
+
+/// Shows people at a terminal what a long measure is doing.
+fn say(name: &str, what: &dyn std::fmt::Display) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{name}: {what}");
+    }
 }
 
 /// The best of `runs` runs of `work`, which returns how many segments it sent.

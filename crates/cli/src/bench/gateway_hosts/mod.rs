@@ -10,7 +10,6 @@ mod returns;
 mod table;
 
 use std::error::Error;
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use holdover_base::BitRate;
@@ -138,11 +137,9 @@ pub(super) fn measure(settings: Settings) -> Result<HostsCost, Failed> {
     })
 }
 
-/// Progress, for people at a terminal.
+/// Progress.
 fn say(what: &dyn std::fmt::Display) {
-    if std::io::stderr().is_terminal() {
-        eprintln!("gateway-hosts: {what}");
-    }
+    super::say("gateway-hosts", what);
 }
 
 fn watch(daemon: &mut Daemon, connections: &mut Connections) -> Result<Watching, Failed> {
