@@ -15,6 +15,7 @@ mod error;
 mod handoff;
 mod open;
 mod presence;
+mod refresh;
 mod release;
 mod removal;
 mod setup;
@@ -53,6 +54,7 @@ use cluster::Adoptions;
 use connections::Moves;
 use echo::Echo;
 pub use error::EngineError;
+use refresh::Refresh;
 
 /// Serves the mobile hosts behind one interface.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ pub(crate) struct Engine {
     ask_carrier_at: Instant,
     look_at: Instant,
     renew_at: Instant,
-    keep_neighbours_at: Instant,
+    neighbours_kept: Refresh,
     unsendable: Unsendable,
 }
 
@@ -122,8 +124,8 @@ const RENEW_EVERY: Duration = Duration::from_millis(400);
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// While a host is being probed.
 const LOOK_SOON: Duration = Duration::from_millis(10);
-/// Per known host.
-const LOOK_FOR_EACH: Duration = Duration::from_micros(40);
+/// Per known host: some ten times of what it takes.
+const LOOK_FOR_EACH: Duration = Duration::from_micros(10);
 
 /// How often an interface without carrier is queried: the kernel by itself may report a second late.
 const ASK_CARRIER_EVERY: Duration = Duration::from_millis(10);
@@ -308,7 +310,7 @@ impl Engine {
     /// Handles deadlines, and the consequences of everything handled before.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
         self.advanced_at = now;
-        self.path.begin_turn();
+        self.path.begin_turn(now);
         if self.asks_carrier() && now >= self.ask_carrier_at {
             self.ask_carrier_at = now + ASK_CARRIER_EVERY;
             self.sender.ask_carrier(&self.interface);
@@ -338,17 +340,16 @@ impl Engine {
         }
         self.inject(now);
         self.discard();
-        if now >= self.keep_neighbours_at {
-            self.keep_neighbours_at = now + KEEP_NEIGHBOURS_EVERY;
-            let away: Vec<IpAddr> = self.diverter.away().collect();
-            away.into_iter().for_each(|mobile| self.keep_neighbour(mobile));
+        for mobile in self.neighbours_kept.due(now, || self.diverter.away().collect()) {
+            self.keep_neighbour(mobile);
         }
         Ok(())
     }
 
     /// When to call [`Self::advance`].
     pub(crate) fn poll_timeout(&self) -> Instant {
-        let deadlines = [self.look_at, self.renew_at, self.keep_neighbours_at].into_iter();
+        let deadlines = [self.look_at, self.renew_at, self.neighbours_kept.poll_timeout()].into_iter();
+        let untold = self.diverter.has_changes().then_some(self.advanced_at);
         let waker = self.waker.as_ref().map(Waker::poll_timeout);
         let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
         let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
@@ -358,6 +359,7 @@ impl Engine {
         deadlines
             .chain(self.diverter.poll_timeout())
             .chain(waker)
+            .chain(untold)
             .chain(again)
             .chain(carrier)
             .chain(handoff)
@@ -369,7 +371,7 @@ impl Engine {
 
     /// Sends the packets of present hosts without pacing, and shows every sender its held ACKs: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
-        self.path.begin_turn();
+        self.path.begin_turn(now);
         // What waits for signs of mobile hosts goes now.
         self.diverter.drain(now);
         if let Some(waker) = &mut self.waker {
@@ -418,8 +420,10 @@ impl Engine {
         mobiles
     }
 
+    /// Handles changes of presence, a batch at a time: if thousands leave at once, their packets are diverted meanwhile.
     fn tell_changes(&mut self, now: Instant) {
-        while let Some((mobile, standing)) = self.diverter.poll_change() {
+        for _ in 0..BATCH {
+            let Some((mobile, standing)) = self.diverter.poll_change() else { return };
             let Some(status) = self.diverter.status(mobile) else { continue };
             match standing {
                 Standing::Away => {
@@ -428,7 +432,10 @@ impl Engine {
                     self.prober.ask_now(mobile);
                     self.look_at = self.look_at.min(now + LOOK_SOON);
                 }
-                _ => tracing::info!(%mobile, waiting = status.waiting, bytes = status.waiting_bytes, "{standing}"),
+                _ => {
+                    tracing::info!(%mobile, waiting = status.waiting, bytes = status.waiting_bytes, "{standing}");
+                    self.prober.note_return(now);
+                }
             }
             if let Some(waker) = &mut self.waker {
                 waker.handle_standing(now, mobile, standing, &mut self.path);

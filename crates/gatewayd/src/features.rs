@@ -75,7 +75,7 @@ fn diversion() -> [Feature; 3] {
 }
 
 /// What is set up on the host beside the daemon.
-fn host(config: &Config) -> [Feature; 3] {
+fn host(config: &Config) -> [Feature; 4] {
     [
         Feature::tried(
             "gateway's buffer",
@@ -97,6 +97,13 @@ fn host(config: &Config) -> [Feature; 3] {
             "no packets pass from one interface to another",
             "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
             forwards(),
+        ),
+        Feature::tried(
+            "gateway's neighbours",
+            false,
+            "the kernel drops packets to mobile hosts beyond its table of neighbours",
+            "sysctl net.ipv4.neigh.default.gc_thresh3=N net.ipv6.neigh.default.gc_thresh3=N, above the number of mobile hosts",
+            room_for_neighbours(),
         ),
     ]
 }
@@ -137,6 +144,16 @@ fn forwards() -> Result<String, String> {
         Err("this machine forwards no packets".to_owned())
     } else {
         Ok(format!("forwards {}", on.join(" and ")))
+    }
+}
+
+/// How many neighbours the kernel's tables have room for: one of each family for all namespaces, which namespaces of containers do not show.
+fn room_for_neighbours() -> Result<String, String> {
+    let room = |family: &str| std::fs::read_to_string(format!("/proc/sys/net/{family}/neigh/default/gc_thresh3"));
+    match (room("ipv4"), room("ipv6")) {
+        (Ok(v4), Ok(v6)) => Ok(format!("room for {} of IPv4 and {} of IPv6", v4.trim(), v6.trim())),
+        (Ok(v4), Err(_)) => Ok(format!("room for {} of IPv4", v4.trim())),
+        (Err(_), _) => Err("this namespace does not show the room of the kernel's table".to_owned()),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The gateway's eBPF programs (`bpf/gateway.bpf.c`) on the mobile-facing interface, and their maps.
 
 mod attach;
+mod eviction;
 mod flows;
 mod handed_on;
+mod lists;
 mod records;
 
 use std::collections::BTreeSet;
@@ -391,12 +393,6 @@ impl KernelPath {
         self.mobiles.get(&Address::new(mobile), LOCK).ok().map(Seen::from)
     }
 
-    /// All known mobile hosts. Those added or removed meanwhile may be missing or included.
-    pub(crate) fn all(&self) -> Vec<(IpAddr, Seen)> {
-        let addresses = self.mobiles.keys().filter_map(Result::ok);
-        addresses.filter_map(|address| Some((address.to_ip(), self.seen(address.to_ip())?))).collect()
-    }
-
     /// Adds a mobile host before its first packet. Does nothing if it is known.
     pub(crate) fn know(&mut self, mobile: IpAddr) -> Result<(), PathError> {
         match self.mobiles.insert(Address::new(mobile), self.unknown, NO_EXIST) {
@@ -425,6 +421,11 @@ impl KernelPath {
     /// is so.
     pub(crate) fn pass(&mut self, mobile: IpAddr, diverted: u64) -> Result<bool, PathError> {
         self.run(MobileOrder::course(mobile, Course::Pass, diverted))
+    }
+
+    /// Of [`PathCounters::connections_full`].
+    pub(crate) fn connections_full(&self) -> u64 {
+        self.counters.get(&(Counter::AloneFull as u32), 0).map_or(0, |values| values.iter().sum())
     }
 
     /// All counters.

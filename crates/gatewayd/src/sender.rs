@@ -81,8 +81,12 @@ impl Sender {
 
     /// Sends the frame of a packet.
     fn send(&self, direction: Direction, interface: &Interface, packet: &[u8]) -> Sent {
+        self.send_frame(direction, interface, is_ipv4(packet))
+    }
+
+    fn send_frame(&self, direction: Direction, interface: &Interface, is_ipv4: bool) -> Sent {
         let socket = if direction == Direction::Outgoing { &self.socket } else { &self.back };
-        match socket.send(interface.index as i32, is_ipv4(packet), &self.frame) {
+        match socket.send(interface.index as i32, is_ipv4, &self.frame) {
             Ok(()) => Sent::Done,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Sent::Busy,
@@ -104,15 +108,17 @@ impl Sender {
 
     /// Resolves the Ethernet address of `hop`: by unicast to `known`, else by broadcast. Failures are retried with the
     /// next probe.
-    pub(crate) fn probe(&mut self, interface: &Interface, local: IpAddr, hop: IpAddr, known: Option<Mac>) {
-        let Some(frame) = (Question { mac: interface.mac, local, hop }).frame(known) else { return };
+    pub(crate) fn probe(&mut self, interface: &Interface, local: IpAddr, hop: IpAddr, known: Option<Mac>) -> Sent {
+        let Some(frame) = (Question { mac: interface.mac, local, hop }).frame(known) else { return Sent::Refused };
         self.frame.clear();
         self.frame.extend(Offload::default().to_bytes());
         self.frame.extend(frame);
         // ARP is sent with IPv4's protocol number: the frame has its own EtherType.
-        if let Err(error) = self.socket.send(interface.index as i32, hop.is_ipv4(), &self.frame) {
-            tracing::trace!(%error, %hop, "cannot send a probe");
+        let sent = self.send_frame(Direction::Outgoing, interface, hop.is_ipv4());
+        if sent != Sent::Done {
+            tracing::trace!(?sent, %hop, "a probe was not sent");
         }
+        sent
     }
 }
 

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use holdover_base::Instant;
 use holdover_host::Offload;
 use holdover_host::lock_file::{LockError, LockFile};
+use holdover_host::open_files;
 use rustix::fs::{FallocateFlags, fallocate};
 
 /// The beginning of a file; another layout has another one.
@@ -45,15 +46,14 @@ const HOLE: u64 = 1 << 18;
 /// The end of the name of a file that is to replace another one.
 const ANEW: &str = ".new";
 
-/// The most open files. Others are opened on use.
-const OPEN_FILES: usize = 512;
-
 /// The buffered packets of all mobile hosts of one interface.
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: PathBuf,
     logs: BTreeMap<IpAddr, Log>,
     open: usize,
+    /// The most open files. Others are opened on use.
+    most_open: usize,
     buffer: Vec<u8>,
     /// The lock of the directory, which is removed with it if it was created for it and is empty.
     _lock: LockFile,
@@ -125,7 +125,8 @@ impl Store {
                 LockError::Refused { source, .. } => refused(source),
             })?;
         let (logs, buffer) = (BTreeMap::new(), Vec::new());
-        let mut store = Self { directory: directory.to_owned(), logs, open: 0, buffer, _lock: lock };
+        let most_open = open_files::most_kept(open_files::raise_limit()) as usize;
+        let mut store = Self { directory: directory.to_owned(), logs, open: 0, most_open, buffer, _lock: lock };
         let mut restored = Vec::new();
         for entry in fs::read_dir(directory).map_err(refused)? {
             let name = entry.map_err(refused)?.file_name();
@@ -246,7 +247,7 @@ impl Store {
     fn log(&mut self, mobile: IpAddr, make: bool) -> io::Result<&mut Log> {
         let is_closed = self.logs.get(&mobile).is_none_or(|log| log.file.is_none());
         if is_closed {
-            if self.open >= OPEN_FILES {
+            if self.open >= self.most_open {
                 self.logs.values_mut().for_each(|log| log.file = None);
                 self.open = 0;
             }
@@ -546,8 +547,8 @@ mod tests {
     fn more_hosts_than_open_files_and_space_is_given_back() {
         let scratch = Scratch::new("many");
         let (mut store, _) = Store::open(&scratch.0).unwrap();
-        let hosts: Vec<IpAddr> =
-            (0..OPEN_FILES + 40).map(|number| [10, 1, (number >> 8) as u8, number as u8].into()).collect();
+        store.most_open = 512;
+        let hosts: Vec<IpAddr> = (0..552).map(|number| [10, 1, (number >> 8) as u8, number as u8].into()).collect();
         let stored: Vec<Stored> =
             hosts.iter().map(|&host| store.append(host, Instant::ZERO, offload(0), &[5; 64]).unwrap()).collect();
         let mut packet = Vec::new();

@@ -77,13 +77,17 @@ pub(crate) struct Waker {
     touched: BTreeSet<Place>,
     /// ACKs of connections from or to other gateways that no controller shows.
     shown: VecDeque<(IpAddr, Injected)>,
+    check_at: Instant,
     tend_at: Instant,
     seen_full: u64,
     woken: Woken,
 }
 
-/// How often closed connections are removed.
+/// How often closed connections are removed, if there is room.
 const TEND_EVERY: Duration = Duration::from_secs(5);
+
+/// How often it is checked whether connections had no room: then others are removed at once.
+const CHECK_ROOM_EVERY: Duration = Duration::from_millis(500);
 
 impl Waker {
     pub(crate) fn new(now: Instant, config: &Config) -> Self {
@@ -95,6 +99,7 @@ impl Waker {
             scheduled: BTreeMap::new(),
             touched: BTreeSet::new(),
             shown: VecDeque::new(),
+            check_at: now + CHECK_ROOM_EVERY,
             tend_at: now + TEND_EVERY,
             seen_full: 0,
             woken: Woken::default(),
@@ -283,14 +288,22 @@ impl Waker {
                 break;
             }
         }
-        if now >= self.tend_at {
-            self.tend_at = now + TEND_EVERY;
-            let full = path.counters().connections_full;
-            let is_full = full != self.seen_full;
-            self.seen_full = full;
-            self.woken.connections =
-                path.tend_flows(now, self.config.hold_back.most_connections as usize, is_full) as u64;
+        if now >= self.check_at {
+            self.check_at = now + CHECK_ROOM_EVERY;
+            self.tend(now, path);
         }
+    }
+
+    /// Removes connections if some had no room, or if it is time.
+    fn tend(&mut self, now: Instant, path: &mut KernelPath) {
+        let full = path.connections_full();
+        let is_full = full != self.seen_full;
+        if !is_full && now < self.tend_at {
+            return;
+        }
+        (self.seen_full, self.tend_at) = (full, now + TEND_EVERY);
+        let most = self.config.hold_back.most_connections as usize;
+        self.woken.connections = path.tend_flows(now, most, is_full) as u64;
     }
 
     /// An earlier process was killed: the senders of these mobile hosts are shown their held ACKs.
@@ -335,7 +348,7 @@ impl Waker {
 
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.deadlines.first().map_or(self.tend_at, |&(at, _)| at.min(self.tend_at))
+        self.deadlines.first().map_or(self.check_at, |&(at, _)| at.min(self.check_at))
     }
 
     fn with(

@@ -19,6 +19,7 @@
 //! | [`ebpf`] | eBPF objects: programs, maps, attachment to an interface, pins |
 //! | [`clsact`] | programs as filters of an interface, for kernels without tcx |
 //! | [`map_batch`] | all entries of an eBPF map |
+//! | [`token_bucket`] | the rate of an interface |
 //! | [`packet_socket`] | packets that bypass the host's filters and routes |
 //! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
 //! | [`control_socket`], [`control_client`] | a daemon's control socket: its owner, and its callers |
@@ -77,6 +78,7 @@ pub mod scrape;
 pub mod session;
 pub mod sysctl;
 pub mod time_text;
+pub mod token_bucket;
 pub mod tun;
 pub mod words;
 

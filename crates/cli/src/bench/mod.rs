@@ -5,6 +5,7 @@
 
 mod agent;
 mod gateway;
+mod gateway_hosts;
 mod heap;
 mod idle;
 mod real;
@@ -12,6 +13,7 @@ mod sim;
 mod tcp_pair;
 
 use std::error::Error;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ use clap::{Args, ValueEnum};
 use holdover_testbed::Privilege;
 use serde::Serialize;
 
-use crate::command_support::{print_error, with_causes};
+use crate::command_support::{print_error, with_causes, within};
 pub(crate) use gateway::{Quartiles, RouterTimes, router_times};
 
 /// Arguments of `holdover bench`.
@@ -34,6 +36,12 @@ pub(crate) struct BenchArgs {
     /// The HAProxy that `gateway` is compared with; default: that of HOLDOVER_HAPROXY, or haproxy in PATH.
     #[arg(long, value_name = "PROGRAM")]
     haproxy: Option<PathBuf>,
+    /// Mobile hosts of `gateway-hosts`, 1 to 60,000.
+    #[arg(long, value_name = "N", default_value = "500", value_parser = within(1..=60_000_u32))]
+    hosts: u32,
+    /// TCP connections of `gateway-hosts` in all, as many for each mobile host; default: one for each.
+    #[arg(long, value_name = "N", value_parser = within(1..=200_000_u32))]
+    flows: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -56,12 +64,14 @@ enum Name {
     Agent,
     /// The processor time of forwarding with the gateway, beside plain forwarding, a program that does nothing, and HAProxy.
     Gateway,
+    /// The gateway with many mobile hosts: memory, processor time, the time to first data when all return within a second, floods of SYNs.
+    GatewayHosts,
 }
 
 impl Name {
     /// Whether it needs kernels in namespaces.
     const fn is_real(self) -> bool {
-        matches!(self, Self::RealBulk | Self::RealLink | Self::Agent | Self::Gateway)
+        matches!(self, Self::RealBulk | Self::RealLink | Self::Agent | Self::Gateway | Self::GatewayHosts)
     }
 
     const fn text(self) -> &'static str {
@@ -75,6 +85,7 @@ impl Name {
             Self::RealLink => "real-link",
             Self::Agent => "agent",
             Self::Gateway => "gateway",
+            Self::GatewayHosts => "gateway-hosts",
         }
     }
 }
@@ -97,6 +108,8 @@ struct Measure {
     agent: Option<agent::AgentCost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<gateway::GatewayCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<gateway_hosts::HostsCost>,
     /// On the clock.
     seconds: f64,
     /// On the core.
@@ -161,6 +174,9 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
         if let Some(gateway) = &measure.gateway {
             print!("{}", gateway::table(gateway));
         }
+        if let Some(hosts) = &measure.hosts {
+            print!("{}", gateway_hosts::table(hosts));
+        }
     }
     ExitCode::SUCCESS
 }
@@ -197,7 +213,20 @@ fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send
             let (took, cost) = timed(|| gateway::measure(args.haproxy.as_deref()));
             Measure { gateway: Some(cost?), ..Measure::new(name, &took, 1) }
         }
+        Name::GatewayHosts => {
+            let connections = args.flows.map_or(1, |flows| flows.div_ceil(args.hosts));
+            let settings = gateway_hosts::Settings { hosts: args.hosts, connections };
+            let (took, cost) = timed(|| gateway_hosts::measure(settings));
+            Measure { hosts: Some(cost?), ..Measure::new(name, &took, 1) }
+        }
     })
+}
+
+/// Shows people at a terminal what a long measure is doing.
+fn say(name: &str, what: &dyn std::fmt::Display) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{name}: {what}");
+    }
 }
 
 /// The best of `runs` runs of `work`, which returns how many segments it sent.
@@ -218,6 +247,7 @@ impl Measure {
             link: None,
             agent: None,
             gateway: None,
+            hosts: None,
             seconds: took.wall.as_secs_f64(),
             cpu_seconds: took.cpu.as_secs_f64(),
             runs,

@@ -23,8 +23,8 @@
 //! [`Diverter::handle_report`], [`Diverter::handle_heard`], [`Diverter::handle_warning`], [`Diverter::handle_working`],
 //! [`Diverter::handle_packet`], [`Diverter::handle_timeout`]; then
 //! [`Diverter::poll_change`], [`Diverter::poll_course`] (answered by [`Diverter::handle_settled`] for [`Course::Pass`]),
-//! [`Diverter::poll_discarded`] until `None`; [`Diverter::due`] with [`Diverter::handle_sent`] or [`Diverter::handle_busy`] as long as there
-//! is something due; then [`Diverter::poll_timeout`].
+//! [`Diverter::poll_discarded`] until `None`; [`Diverter::due`] with [`Diverter::handle_sent`], [`Diverter::handle_busy`] or
+//! [`Diverter::handle_blocked`] as long as there is something due; then [`Diverter::poll_timeout`].
 
 mod buffer;
 mod diversion;
@@ -134,6 +134,8 @@ pub struct Diverter<T> {
     /// The time of each host's next release, a number for fairness between equal times, and the host.
     turns: BTreeSet<(Instant, u64, IpAddr)>,
     turn: u64,
+    /// The interface has no room before this time.
+    blocked_until: Instant,
     /// When warnings lapse. May contain hosts that have returned since.
     lapses: BTreeSet<(Instant, IpAddr)>,
     /// When hosts whose path still diverts are retried. May contain hosts that have settled since.
@@ -217,6 +219,7 @@ impl<T> Diverter<T> {
             by_size: BTreeSet::new(),
             turns: BTreeSet::new(),
             turn: 0,
+            blocked_until: Instant::ZERO,
             lapses: BTreeSet::new(),
             refused: BTreeSet::new(),
             courses: VecDeque::new(),
@@ -415,7 +418,7 @@ impl<T> Diverter<T> {
     /// The host of the next packet to release, and where that is stored. The owner sends it and calls
     /// [`Self::handle_sent`], or cannot and calls [`Self::handle_busy`].
     pub fn due(&self, now: Instant) -> Option<(IpAddr, &T)> {
-        let &(_, _, address) = self.turns.first().filter(|(at, ..)| *at <= now)?;
+        let &(_, _, address) = self.turns.first().filter(|(at, ..)| (*at).max(self.blocked_until) <= now)?;
         let head = self.mobiles.get(&address)?.fifo.front()?;
         Some((address, &head.item))
     }
@@ -435,6 +438,11 @@ impl<T> Diverter<T> {
         }
         self.take_turn(now, address, None);
         self.update(now, address);
+    }
+
+    /// The interface had no room for the due packet, and has none for those of other hosts before `until`.
+    pub fn handle_blocked(&mut self, until: Instant) {
+        self.blocked_until = until;
     }
 
     /// The due packet could not be sent now; it is due again at `again_at`.
@@ -467,6 +475,11 @@ impl<T> Diverter<T> {
         self.changes.pop_front()
     }
 
+    /// Whether [`Self::poll_change`] has one.
+    pub fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// The next stored packet that was discarded.
     pub fn poll_discarded(&mut self) -> Option<(IpAddr, T, Loss)> {
         self.discarded.pop_front()
@@ -474,7 +487,7 @@ impl<T> Diverter<T> {
 
     /// When [`Self::due`] has a packet, or [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let release = self.turns.first().map(|&(at, ..)| at);
+        let release = self.turns.first().map(|&(at, ..)| at.max(self.blocked_until));
         let ages = (self.bytes > 0).then_some(self.look_at_ages_at);
         let refused = self.refused.first().map(|&(at, _)| at);
         let lapse = self.lapses.first().map(|&(at, _)| at);

@@ -315,6 +315,24 @@ fn the_burst_goes_at_once_and_the_rest_at_the_rate() {
     assert_eq!(release(&mut diverter, at(21)), [109]);
 }
 
+// Claim: A full interface is tried again after a pause, not once for each mobile host that has packets, and the refused packet stays the first.
+#[test]
+fn a_full_interface_stops_the_release_to_all_hosts() {
+    let mut diverter = Diverter::new(small());
+    for number in [1, 2] {
+        diverter.handle_report(at(0), mobile(number), Source::Command, Presence::Away);
+        push(&mut diverter, at(1), mobile(number), u32::from(number)).unwrap();
+        diverter.handle_report(at(2), mobile(number), Source::Command, Presence::Present);
+    }
+    assert_eq!(diverter.due(at(2)), Some((mobile(1), &1)));
+    diverter.handle_blocked(at(3));
+    assert_eq!(diverter.due(at(2)), None);
+    // Or earlier, for the ages of packets.
+    diverter.handle_timeout(at(2));
+    assert_eq!(diverter.poll_timeout(), Some(at(3)));
+    assert_eq!(release(&mut diverter, at(3)), [1, 2]);
+}
+
 #[test]
 fn observing_changes_nothing_and_draining_ends_with_the_last_packet() {
     let mut observer = Diverter::<u32>::new(DiverterConfig { diverts: false, ..small() });

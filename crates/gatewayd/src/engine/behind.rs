@@ -96,6 +96,9 @@ impl Engine {
     /// send. So is one that was away when an earlier process ended, whose Ethernet address is known: with other gateways, it
     /// may have moved to one of them meanwhile. Looks no route up.
     pub(super) fn follow_router(&mut self, now: Instant, mobile: IpAddr, status: &MobileStatus) {
+        if !matches!(self.behind.routers.get(&mobile), Some(Some(_))) {
+            return;
+        }
         let is_alone = self.cluster.is_none() && self.handoff.is_none();
         let has_mac = self.path.seen(mobile).is_some_and(|seen| seen.mac.is_some());
         let by_router = |source: &Source| match source {
@@ -103,8 +106,7 @@ impl Engine {
             source => [Source::Carrier, Source::Silence].contains(source),
         };
         let withdrawn: Vec<Source> = status.objections.iter().copied().filter(by_router).collect();
-        let is_known = matches!(self.behind.routers.get(&mobile), Some(Some(_)));
-        if is_known && !withdrawn.is_empty() && self.is_router_there(mobile) {
+        if !withdrawn.is_empty() && self.is_router_there(mobile) {
             for source in withdrawn {
                 self.diverter.handle_report(now, mobile, source, Presence::Present);
             }

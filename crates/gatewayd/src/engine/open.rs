@@ -15,6 +15,7 @@ use super::attachments::Attachments;
 use super::behind::Behind;
 use super::cluster::Adoptions;
 use super::connections::Moves;
+use super::refresh::Refresh;
 use super::{Engine, EngineError, RENEW_EVERY, Unsendable, setup};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -85,7 +86,7 @@ impl Engine {
             ask_carrier_at: now,
             look_at: now,
             renew_at: now + RENEW_EVERY,
-            keep_neighbours_at: now,
+            neighbours_kept: Refresh::new(now),
             unsendable: Unsendable::default(),
             interface,
         };
@@ -123,7 +124,7 @@ impl Engine {
             self.diverter.handle_report(now, mobile, Source::Buffer, Presence::Away);
         }
         if let Some(waker) = &mut self.waker {
-            self.path.begin_turn();
+            self.path.begin_turn(now);
             waker.handle_taken_over(now, present.into_iter().map(|(mobile, _)| mobile), &mut self.path);
         }
     }

@@ -16,6 +16,7 @@ use super::{Engine, EngineError, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
 use crate::config::Config;
 use crate::interface::Interface;
 use crate::path::Seen;
+use crate::sender::Sent;
 
 /// All nodes of a link (RFC 4291 section 2.7.1), which the kernel sends to from the link-local address.
 const ALL_NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
@@ -45,7 +46,7 @@ impl Engine {
     /// Handles a change of the carrier.
     pub(super) fn handle_link(&mut self, now: Instant) {
         // The kernel's neighbours are lost with the carrier.
-        self.keep_neighbours_at = now;
+        self.neighbours_kept.restart(now);
         if self.config.presence.carrier {
             self.note_carrier(now, self.interface.has_carrier);
         }
@@ -53,15 +54,18 @@ impl Engine {
 
     /// All mobile hosts are away without a carrier, and with one possibly back.
     pub(super) fn note_carrier(&mut self, now: Instant, has_carrier: bool) {
-        self.keep_neighbours_at = now;
+        self.neighbours_kept.restart(now);
+        if has_carrier {
+            self.prober.note_return(now);
+        }
         tracing::info!(interface = self.interface.name, has_carrier, "carrier");
-        for (mobile, _) in self.path.all() {
+        for (mobile, seen) in self.path.all() {
             if !has_carrier {
                 self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Away);
                 continue;
             }
             // With Ethernet the host itself is probed, and its answer counts.
-            if !self.is_asked(mobile) {
+            if !is_asked(&self.config, &self.interface, self.echo.as_ref(), (mobile, seen)) {
                 self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Present);
             }
             self.prober.ask_now(mobile);
@@ -135,7 +139,10 @@ impl Engine {
         // A mobile host of another gateway is probed once it has packets here.
         let is_probed = self.interface.has_carrier && !self.attachments.is_idle(mobile) && self.can_probe(mobile);
         if is_probed && self.prober.look_away(now, mobile, since, absent) {
-            self.probe(mobile, seen);
+            if !self.probe(mobile, seen) {
+                self.prober.ask_now(mobile);
+                return Ok(());
+            }
             if let Some(waker) = &mut self.waker {
                 waker.ask_receiver(now, mobile, &mut self.path);
             }
@@ -155,7 +162,9 @@ impl Engine {
         }
         match self.prober.look_present(now, mobile, last) {
             Inquiry::None => {}
-            Inquiry::Ask => self.probe(mobile, seen),
+            Inquiry::Ask => {
+                self.probe(mobile, seen);
+            }
             Inquiry::Silent if self.echo.as_ref().is_some_and(|echo| !echo.is_overdue(now, mobile)) => {}
             Inquiry::Silent => {
                 self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);
@@ -237,29 +246,31 @@ impl Engine {
         }
     }
 
-    /// Probes a host, by address resolution or by ICMP echo. The programs see its answer.
-    pub(super) fn probe(&mut self, mobile: IpAddr, seen: Seen) {
+    /// Probes a host, by address resolution or by ICMP echo. The programs see its answer. Returns whether the interface had room.
+    pub(super) fn probe(&mut self, mobile: IpAddr, seen: Seen) -> bool {
         if let Some(echo) = &mut self.echo {
             echo.ask(clock::now(), mobile, seen.heard_at);
-            return;
+            return true;
         }
-        self.resolve(mobile, seen.mac);
+        self.resolve(mobile, seen.mac)
     }
 
     /// Resolves a host's Ethernet address, or that of the router in front of it, by unicast to the one `known`, else by broadcast. In IPv6
     /// also from this router's link-local address:
     /// the host's default route leads to that (RFC 4861 section 6.3.4), and a host that has given up resolving it asks once a second only, unless
-    /// it learns it from a solicitation (section 7.2.3).
-    pub(super) fn resolve(&mut self, mobile: IpAddr, known: Option<Mac>) {
-        let Some(NextHop { hop, local }) = self.way(mobile) else { return };
+    /// it learns it from a solicitation (section 7.2.3). Returns false if the interface had no room.
+    pub(super) fn resolve(&mut self, mobile: IpAddr, known: Option<Mac>) -> bool {
+        let Some(NextHop { hop, local }) = self.way(mobile) else { return true };
         // What a host behind a router sends comes from that router, unless it has been replaced, or another one forwards what the
         // host sends: unicasts to that one remain unanswered.
         let is_in_doubt = self.prober.unanswered(mobile) + 1 >= self.config.presence.probes.min(MOST_UNICASTS + 1);
         let known = known.filter(|_| hop == mobile || !is_in_doubt);
         let link_local = if local.is_ipv6() { self.way(ALL_NODES).map(|way| way.local) } else { None };
+        let mut has_room = true;
         for local in [Some(local), link_local.filter(|address| *address != local)].into_iter().flatten() {
-            self.sender.probe(&self.interface, local, hop, known);
+            has_room &= self.sender.probe(&self.interface, local, hop, known) != Sent::Busy;
         }
+        has_room
     }
 
     pub(super) fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {

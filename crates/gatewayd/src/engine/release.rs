@@ -68,7 +68,7 @@ impl Engine {
             match sent {
                 Sent::Done => {}
                 Sent::Busy => {
-                    self.diverter.handle_busy(now + BUSY, mobile);
+                    self.diverter.handle_blocked(now + BUSY);
                     return;
                 }
                 Sent::Down => {

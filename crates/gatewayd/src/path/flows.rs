@@ -1,7 +1,7 @@
 //! The TCP connections of mobile hosts in the flow path of the programs.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,9 +10,12 @@ use aya::maps::{Array, HashMap, IterableMap as _, MapData, RingBuf};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
 use holdover_flow::{Entry, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
+use holdover_host::clock;
 use holdover_host::ebpf::{LOCK, Object};
 use holdover_host::map_batch;
 
+use super::eviction::{self, Candidate, EVICTED_PART};
+use super::lists::ConnectionList;
 use super::records::MobileOrder;
 use super::{KernelPath, PathError};
 use crate::config::FlowModes;
@@ -37,18 +40,12 @@ pub(super) struct Flows {
     pub(super) entries: HashMap<MapData, Plain<Key>, Plain<Entry>>,
     pub(super) details: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     notices: RingBuf<MapData>,
-    /// The connections of each mobile host, as far as queried since [`KernelPath::begin_turn`].
-    of_mobiles: RefCell<Option<BTreeMap<IpAddr, Vec<Connection>>>>,
+    /// The connections of each mobile host, if queried since [`KernelPath::begin_turn`], or not long before.
+    of_mobiles: RefCell<Option<ConnectionList>>,
 }
-
-/// How long closed connections are remembered, for retransmissions.
-const LINGER: Duration = Duration::from_secs(60);
 
 /// How long an idle connection keeps its details, unless something is held.
 const DETAILED_FOR: Duration = Duration::from_secs(10);
-
-/// The fraction of connections evicted when the table is full: those idle for longest.
-const EVICTED_PART: usize = 16;
 
 impl Flows {
     pub(super) fn open(object: &mut Object) -> Result<Self, PathError> {
@@ -76,15 +73,16 @@ impl Flows {
         Some(details.map_or_else(|| (entry.expand(), false), |Plain(flow)| (flow, true)))
     }
 
-    /// The connections of a mobile host, by a list of all that is made once in a turn.
+    /// The connections of a mobile host, by a list of all that is made once in a turn at most.
     pub(super) fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
         let mut of_mobiles = self.of_mobiles.borrow_mut();
         let of_mobiles = of_mobiles.get_or_insert_with(|| {
+            let began_at = clock::now();
             let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
             self.for_each_entry(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
-            found
+            ConnectionList::new(found, began_at, clock::now())
         });
-        of_mobiles.get(&mobile).cloned().unwrap_or_default()
+        of_mobiles.of(mobile).to_vec()
     }
 
     /// Whether a connection has details.
@@ -135,8 +133,13 @@ impl KernelPath {
         }
     }
 
-    /// Drops the cached lists of mobile hosts' connections.
-    pub(crate) fn begin_turn(&mut self) {
+    /// Drops the list of mobile hosts' connections, unless it took long to make.
+    pub(crate) fn begin_turn(&mut self, now: Instant) {
+        self.flows.of_mobiles.get_mut().take_if(|list| !list.is_of_use(now));
+    }
+
+    /// Drops the list in any case.
+    pub(super) fn drop_list(&mut self) {
         self.flows.of_mobiles.take();
     }
 
@@ -150,42 +153,40 @@ impl KernelPath {
         MobileFlows { path: self, mobile, link, modes }
     }
 
-    /// Removes closed connections, and, without room, those idle for longest. Returns how many are left.
+    /// Removes closed connections, and, without room, unanswered ones and those idle for longest. Returns how many are left.
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
-        let (mut over, mut all) = (Vec::new(), Vec::new());
-        let mut tend = |connection, flow: &Flow| {
+        let mut candidates = Vec::new();
+        let mut note = |connection, flow: &Flow| {
             let is_done = flow.is_over() || flow.is_unanswered();
-            if is_done && now.saturating_since(flow.seen_at()) >= LINGER {
-                over.push(connection);
-            } else {
-                // Evict closed and unanswered connections first.
-                all.push((if is_done { Instant::ZERO } else { flow.seen_at() }, connection));
-            }
+            candidates.push(Candidate { connection, seen_at: flow.seen_at(), is_done });
         };
-        let (mut detailed, mut idle) = (BTreeSet::new(), Vec::new());
+        let (mut detailed, mut idle) = (HashSet::new(), Vec::new());
         self.flows.for_each_detailed(|connection, flow| {
             detailed.insert(connection);
             if now.saturating_since(flow.seen_at()) >= DETAILED_FOR && Entry::of(flow).is_some() {
-                idle.push((flow.seen_at(), connection));
+                idle.push(connection);
             }
-            tend(connection, flow);
+            note(connection, flow);
         });
         self.flows.for_each_entry(|connection, entry| {
             if !detailed.contains(&connection) {
-                tend(connection, &entry.expand());
+                note(connection, &entry.expand());
             }
         });
-        let mut left = all.len();
-        if is_full || left >= most {
-            let evicted = left.div_ceil(EVICTED_PART);
-            if evicted < left {
-                all.select_nth_unstable(evicted);
+        let all = candidates.len();
+        // If the table is not nearly full, the room that was missing is for details.
+        let has_room = all < if is_full { most - most / EVICTED_PART } else { most };
+        let removed = eviction::choose(now, candidates, has_room);
+        let left = all - removed.len();
+        for connection in removed {
+            if detailed.remove(&connection) {
+                self.remove_connection(connection);
+            } else {
+                // It may be gone.
+                let _ = self.flows.entries.remove(&Plain(Key::new(connection)));
             }
-            over.extend(all.iter().take(evicted).map(|&(_, connection)| connection));
-            left -= evicted;
         }
-        over.into_iter().for_each(|connection| self.remove_connection(connection));
-        for (_, connection) in idle {
+        for connection in idle.into_iter().filter(|connection| detailed.contains(connection)) {
             self.order_flow(OrderRecord::compact(connection));
         }
         left

@@ -81,7 +81,7 @@ impl KernelPath {
         let entry = Entry::handed_on(&flow, link.map_or(NO_LINK as u16, u16::from), is_detailed);
         match self.flows.entries.insert(Plain(Key::new(connection)), Plain(entry), NO_EXIST) {
             Ok(()) => {
-                self.begin_turn();
+                self.drop_list();
                 (TakenIn::Anew, flow)
             }
             Err(MapError::SyscallError(SyscallError { io_error, .. }))

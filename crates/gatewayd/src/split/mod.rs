@@ -29,6 +29,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use holdover_base::{Duration, Instant};
+use holdover_host::open_files;
 use holdover_host::sysctl::{self, SysctlError};
 use holdover_host::{Namespace, Requests, Tun, TunConfig, TunError};
 use socket2::Socket;
@@ -226,7 +227,8 @@ impl Prepared {
         let from_others = listen(&settings, marks.far, &mut listeners).map_err(SplitError::Sockets)?;
         let raw = Raw::open(None).and_then(|out| Ok([out, Raw::open(Some(marks.near))?]));
         let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Split || config.splits_chosen());
-        let room = holdover_host::open_files::raise_limit().saturating_sub(RESERVED) / FOR_EACH;
+        let limit = open_files::raise_limit();
+        let room = limit.saturating_sub(open_files::most_kept(limit).max(RESERVED)) / FOR_EACH;
         let most = u64::from(config.split.most_connections).min(room.max(1));
         if most < u64::from(config.split.most_connections) {
             tracing::warn!(most, "fewer connections are split than most_connections: the limit of open files is low");

@@ -31,8 +31,6 @@ type Failed = Box<dyn Error + Send + Sync>;
 pub(super) struct GatewayCost {
     /// HAProxy's version; `None` without HAProxy.
     haproxy: Option<String>,
-    /// Turns of each load: in each, every way has one slice.
-    turns: usize,
     loads: Vec<LoadCost>,
 }
 
@@ -40,6 +38,8 @@ pub(super) struct GatewayCost {
 #[derive(Debug, Serialize)]
 struct LoadCost {
     load: Load,
+    /// In each, every way has one slice.
+    turns: usize,
     /// Packets on the router's mobile-facing interface in a slice of plain forwarding. A segment to be split by an interface (GSO) is one.
     packets: f64,
     /// Bytes of payload in a slice.
@@ -86,8 +86,12 @@ const LOADS: [Load; 7] = [
 
 /// How often everything is set up again: the placement in memory affects the time.
 const ROUNDS: usize = 3;
-/// Turns of each load in a round.
+/// Turns of each load in a round, and as many at least after [`LONGEST`].
 const TURNS: usize = 20;
+const LEAST_TURNS: usize = 4;
+/// The time for a load in a round. All turns take some seconds on a processor of their own, and as many times more as other programs have
+/// their share of it.
+const LONGEST: Duration = Duration::from_secs(15);
 /// The payload of a slice of bulk data.
 const BULK_BYTES: u64 = 64_000_000;
 /// Exchanges of messages in a slice.
@@ -120,11 +124,12 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
         let ways = lanes.map(|lane| Way::new(lane, round, program.as_deref()));
         let mut ways = ways.collect::<Result<Vec<_>, _>>()?;
         for (load, slices) in LOADS.into_iter().zip(&mut slices) {
+            super::say("gateway", &format_args!("round {} of {ROUNDS}: {}", round + 1, load.name()));
             run(load, &mut ways, slices, &pinned, &mut random).map_err(|error| format!("{}: {error}", load.name()))?;
         }
     }
     let loads = LOADS.into_iter().zip(&slices).map(|(load, slices)| slices.cost(load));
-    Ok(GatewayCost { haproxy: version, turns: ROUNDS * TURNS, loads: loads.collect() })
+    Ok(GatewayCost { haproxy: version, loads: loads.collect() })
 }
 
 /// The first quartile, the median and the third quartile.
@@ -201,7 +206,9 @@ fn run(load: Load, ways: &mut [Way], slices: &mut Slices, pinned: &Pinned, rando
         way.begin(load)?;
     }
     let before = forwarded(&taking_part)?;
-    for _ in 0..TURNS {
+    let (began, mut turns) = (Instant::now(), 0);
+    while has_another_turn(turns, began.elapsed()) {
+        turns += 1;
         let mut turn = Vec::with_capacity(taking_part.len());
         shuffle(&mut taking_part, random);
         for way in &mut taking_part {
@@ -214,6 +221,11 @@ fn run(load: Load, ways: &mut [Way], slices: &mut Slices, pinned: &Pinned, rando
     }
     slices.packets += forwarded(&taking_part)? - before;
     taking_part.into_iter().try_for_each(|way| way.end(load))
+}
+
+/// Whether there is a turn after so many, which took so long.
+fn has_another_turn(turns: usize, took: Duration) -> bool {
+    turns < LEAST_TURNS || turns < TURNS && took < LONGEST
 }
 
 /// Packets on the mobile-facing interface of plain forwarding so far.
@@ -270,7 +282,7 @@ impl Slices {
                 router_ratio_quartiles: [router_low, router_high],
             }
         });
-        LoadCost { load, packets, bytes, ways: ways.collect() }
+        LoadCost { load, turns: self.turns.len(), packets, bytes, ways: ways.collect() }
     }
 }
 
@@ -354,6 +366,14 @@ mod tests {
         assert_eq!(times.ratio, [2.5; 3]);
         assert!(Slices { packets: 0, ..slices }.router_times().is_none());
         assert!(Slices::default().router_times().is_none());
+    }
+
+    #[test]
+    fn a_busy_machine_has_fewer_turns_but_not_too_few() {
+        let seconds = Duration::from_secs;
+        assert!(has_another_turn(0, seconds(0)) && has_another_turn(TURNS - 1, seconds(14)));
+        assert!(!has_another_turn(TURNS, seconds(1)), "all turns were taken");
+        assert!(has_another_turn(LEAST_TURNS - 1, seconds(500)) && !has_another_turn(LEAST_TURNS, seconds(16)));
     }
 
     #[test]

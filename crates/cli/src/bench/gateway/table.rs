@@ -7,11 +7,9 @@ use super::{GatewayCost, LoadCost};
 
 /// For people: a section for each load, a row for each way.
 pub(in super::super) fn table(cost: &GatewayCost) -> String {
-    let mut text = format!(
-        "gateway    processor time of hosts, router and softirqs, by the packets and bytes of plain forwarding; ratios to plain\n\
-         \x20          forwarding: medians of {} turns (and quartiles). \"router\": without the time of hosts joined directly\n",
-        cost.turns
-    );
+    let mut text = "gateway    processor time of hosts, router and softirqs, by the packets and bytes of plain forwarding; ratios to plain\n\
+         \x20          forwarding: medians of turns (and quartiles). \"router\": without the time of hosts joined directly\n"
+        .to_owned();
     if let Some(version) = &cost.haproxy {
         let _ = writeln!(text, "           haproxy: {version}");
     }
@@ -25,8 +23,9 @@ fn section(text: &mut String, load: &LoadCost) {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "           {} ({:.0} packets, {} bytes in a slice)\n           {:12} {:>9} {:>9}   {:<20} {:<20}",
+        "           {} ({} turns; {:.0} packets, {} bytes in a slice)\n           {:12} {:>9} {:>9}   {:<20} {:<20}",
         load.load.name(),
+        load.turns,
         load.packets,
         load.bytes,
         "",

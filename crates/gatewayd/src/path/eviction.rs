@@ -1,0 +1,99 @@
+//! Which connections leave the table: those that are over, and without room, those that are least likely to go on.
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::Connection;
+
+/// How long closed connections, and SYNs without an answer, are remembered, for retransmissions.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// The same while the table is full: a client repeats its SYN after a second, and is known again by that.
+const LINGER_WITHOUT_ROOM: Duration = Duration::from_secs(1);
+
+/// The fraction of connections evicted at least when the table is full.
+pub(super) const EVICTED_PART: usize = 16;
+
+/// A connection of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Candidate {
+    pub(super) connection: Connection,
+    /// When its last packet came.
+    pub(super) seen_at: Instant,
+    /// It is over, or was never answered.
+    pub(super) is_done: bool,
+}
+
+impl Candidate {
+    fn is_done_for(&self, now: Instant, time: Duration) -> bool {
+        self.is_done && now.saturating_since(self.seen_at) >= time
+    }
+}
+
+/// The connections to remove. Without room these are all that have been done for [`LINGER_WITHOUT_ROOM`], as a flood of SYNs is,
+/// and at least a sixteenth of all: first others that are done, then those idle for longest.
+pub(super) fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: bool) -> Vec<Connection> {
+    let linger = if has_room { LINGER } else { LINGER_WITHOUT_ROOM };
+    let done = candidates.iter().filter(|candidate| candidate.is_done_for(now, linger)).count();
+    let least = if has_room { 0 } else { candidates.len().div_ceil(EVICTED_PART) };
+    let count = done.max(least);
+    if count > 0 && count < candidates.len() {
+        candidates.select_nth_unstable_by_key(count - 1, |candidate| (!candidate.is_done, candidate.seen_at));
+    }
+    candidates.truncate(count);
+    candidates.into_iter().map(|candidate| candidate.connection).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn connection(number: u16) -> Connection {
+        Connection { local: ([192, 0, 2, 1], 80).into(), remote: ([10, 0, 0, 1], number).into() }
+    }
+
+    fn candidates(count: u16, is_done: bool, seen_at: impl Fn(u16) -> u64) -> Vec<Candidate> {
+        let ports = (0..count).map(|number| if is_done { number } else { 30_000 + number });
+        let candidate = |(number, port)| {
+            let seen_at = Instant::from_millis(seen_at(number));
+            Candidate { connection: connection(port), seen_at, is_done }
+        };
+        (0..count).zip(ports).map(candidate).collect()
+    }
+
+    /// The ports of the mobile host.
+    fn chosen(now_ms: u64, candidates: Vec<Candidate>, has_room: bool) -> BTreeSet<u16> {
+        let chosen = choose(Instant::from_millis(now_ms), candidates, has_room);
+        chosen.into_iter().map(|connection| connection.remote.port()).collect()
+    }
+
+    // Claim: A flood of SYNs that nobody answers leaves a full table after a second, and takes no place from connections that are answered.
+    #[test]
+    fn unanswered_syns_leave_a_full_table_before_any_connection() {
+        // 20 SYNs every 3 ms for 3 s, beside 5,000 connections that have been idle for an hour.
+        let flood = candidates(20_000, true, |number| 3_600_000 + u64::from(number) / 20 * 3);
+        let all = [flood, candidates(5_000, false, |_| 0)].concat();
+        let ports = chosen(3_603_000, all, false);
+        let old = 2000 / 3 * 20;
+        assert!(ports.iter().all(|port| *port < 20_000));
+        assert!((old - 20..=old + 40).contains(&ports.len()), "{}", ports.len());
+    }
+
+    #[test]
+    fn those_idle_for_longest_leave_if_nothing_is_done() {
+        let ports = chosen(100_000, candidates(160, false, |number| 50_000 + u64::from(number)), false);
+        assert_eq!(ports, (30_000..30_010).collect());
+        // Closed ones first, and of these the oldest, although they ended just now.
+        let all = [candidates(100, true, |number| 99_800 + u64::from(number)), candidates(60, false, |_| 0)].concat();
+        assert_eq!(chosen(100_000, all, false), (0..10).collect());
+    }
+
+    #[test]
+    fn with_room_only_those_leave_that_were_done_for_a_minute() {
+        let all = [candidates(10, true, |number| 1000 * u64::from(number)), candidates(10, false, |_| 0)].concat();
+        assert_eq!(chosen(59_999, all.clone(), true), BTreeSet::new());
+        assert_eq!(chosen(64_500, all.clone(), true), (0..5).collect());
+        assert_eq!(chosen(99_000, all, true), (0..10).collect());
+        assert_eq!(chosen(0, Vec::new(), false), BTreeSet::new());
+    }
+}
