@@ -279,7 +279,11 @@ impl Network {
                 observer.dropped(at, Dropped::Lost(medium, cause), &frame);
             }
         }
-        self.reschedule_hop(index);
+        if self.has_segments {
+            return self.reschedule_hop(index);
+        }
+        let deadline = hop.link.deadline();
+        self.schedule.set(index, deadline);
     }
 
     #[inline]
