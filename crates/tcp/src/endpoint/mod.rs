@@ -231,20 +231,10 @@ impl Endpoint {
         let ecn = EcnField::of_traffic_class(packet.traffic_class);
         let mut replaced = None;
         if let Some(index) = self.find_again(packet, segment) {
-            if self.may_replace(index, segment) {
-                replaced = self.replace(index);
-            } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
-                let was_opening = connection.state() == State::SynSent;
-                connection.handle_segment_with_ecn(now, segment, ecn);
-                let is_open = !matches!(connection.state(), State::SynReceived | State::Closed);
-                if is_open && self.entries[index as usize].handshake != Handshake::Done {
-                    self.leave_listener(index);
-                }
-                if was_opening {
-                    self.learn_cookie(index);
-                }
-                return self.note_arrival(index);
+            if !self.may_replace(index, segment) {
+                return self.pass_segment(now, index, segment, ecn);
             }
+            replaced = self.replace(index);
         }
         // That of a connection is one of this host's.
         if !self.has(packet.dst) {
@@ -258,17 +248,29 @@ impl Endpoint {
         }
     }
 
-    /// A connection has taken a segment. If it has nothing to send, as a receiver between its ACKs, it is settled at once, unless others
-    /// wait, whose events come first.
+    /// Passes a segment to its connection. If that has nothing to send then, as a receiver between its ACKs, it is settled at once, unless
+    /// others wait, whose events come first.
     #[inline]
-    fn note_arrival(&mut self, index: u32) {
-        let connection = self.entries[index as usize].connection.as_deref_mut();
-        match connection.filter(|connection| connection.is_at_rest()) {
-            Some(connection) if self.ready.is_empty() => {
-                connection.rest();
-                self.settle(index);
-            }
-            _ => self.mark_ready(index),
+    fn pass_segment(&mut self, now: Instant, index: u32, segment: &Segment, ecn: EcnField) {
+        let entry = &mut self.entries[index as usize];
+        let Some(connection) = entry.connection.as_deref_mut() else { return };
+        let was_opening = connection.state() == State::SynSent;
+        connection.handle_segment_with_ecn(now, segment, ecn);
+        let is_settled = self.ready.is_empty() && connection.is_at_rest();
+        if is_settled {
+            connection.rest();
+        }
+        let is_open = !matches!(connection.state(), State::SynReceived | State::Closed);
+        if is_open && entry.handshake != Handshake::Done {
+            self.leave_listener(index);
+        }
+        if was_opening {
+            self.learn_cookie(index);
+        }
+        if is_settled {
+            self.settle(index);
+        } else {
+            self.mark_ready(index);
         }
     }
 
@@ -343,7 +345,8 @@ impl Endpoint {
     pub fn read(&mut self, now: Instant, id: ConnectionId, mut take: impl FnMut(Bytes)) {
         let entry = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_deref_mut()) else { return };
-        while let Some(chunk) = connection.read(now) {
+        while connection.readable_len() > 0 {
+            let Some(chunk) = connection.read(now) else { break };
             take(chunk);
         }
         // A receiver between its ACKs would be polled in vain, for each segment that it receives.
