@@ -176,7 +176,36 @@ impl<F: Frame> PointToPoint<F> {
 
     /// Accepts a frame that is `len` bytes long on the link.
     #[inline]
-    fn admit(&mut self, now: Instant, mut frame: F, len: u32) {
+    fn admit(&mut self, now: Instant, frame: F, len: u32) {
+        if self.manager.is_none()
+            && self.impairments.is_none()
+            && let Some(slot) = self.transmitter.plan_steadily(now, len)
+        {
+            return self.admit_steadily(now, frame, len, slot);
+        }
+        self.admit_with_chance(now, frame, len);
+    }
+
+    /// Accepts a frame on a link without outages, queue management and impairments: it is delivered unless the queue is full.
+    #[inline]
+    fn admit_steadily(&mut self, now: Instant, frame: F, len: u32, slot: (Instant, Instant)) {
+        let (start, end) = slot;
+        if start > now {
+            if !self.queue.has_room_for(len) {
+                return self.drop_frame(now, DropCause::QueueFull, frame);
+            }
+            self.queue.push(now, start, len);
+        }
+        self.transmitter.carry_out(slot);
+        let at = end + self.delay;
+        let order = self.entered;
+        self.entered += 1;
+        let (mark, fate) = (Mark::Clean, Fate::Delivered);
+        self.wire.push(UnderWay { at, order, start, end, mark, fate, attempts: 1, len, frame });
+    }
+
+    /// Accepts a frame on any other link.
+    fn admit_with_chance(&mut self, now: Instant, mut frame: F, len: u32) {
         let Some((sent, undo)) = self.transmitter.plan(now, len) else {
             return self.drop_frame(now, DropCause::LinkDown, frame);
         };

@@ -96,6 +96,18 @@ impl Service {
         }
     }
 
+    /// Start and end of the transmission of `len` bytes from `from` on, if earlier transmissions have no influence on it but by their end.
+    #[inline]
+    pub(crate) fn steady_slot(&self, from: Instant, len: u32) -> Option<Slot> {
+        match self {
+            Self::Fixed { rate, nanos_per_byte } => {
+                Some((from, fixed_end(*rate, *nanos_per_byte, from, u64::from(len))))
+            }
+            Self::Unlimited => Some((from, from)),
+            Self::Steps(_) | Self::Deliveries { .. } => None,
+        }
+    }
+
     /// Sends `len` bytes, from `from` at the earliest; with a `timeline`, only while the link is up. Calls must come in the
     /// order of `from`.
     #[inline]

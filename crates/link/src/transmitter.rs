@@ -8,7 +8,7 @@ use holdover_base::{Duration, Instant, Rng};
 use crate::config::LinkConfig;
 use crate::link::DropCause;
 use crate::outage::{InFlightFate, OutagePolicy, Outages, QueuedFate};
-use crate::rate::Service;
+use crate::rate::{Service, Slot};
 use crate::timeline::{State, Timeline};
 use crate::wire::{Fate, Mark};
 
@@ -80,6 +80,22 @@ impl Transmitter {
             return Some((Transmission { start, end, outcome: Outcome::Sent }, undo));
         }
         self.plan_around_outages(now, from, len).map(|transmission| (transmission, undo))
+    }
+
+    /// As [`Self::plan`], of a link that is always up and has a fixed rate, without the plan's effect ([`Self::carry_out`]): nothing has to
+    /// be cancelled if the frame is refused. `None` for other links.
+    #[inline]
+    pub(crate) fn plan_steadily(&self, now: Instant, len: u32) -> Option<Slot> {
+        if self.timeline.is_some() {
+            return None;
+        }
+        self.service.steady_slot(now.max(self.busy_until), len.saturating_add(self.overhead_bytes))
+    }
+
+    /// Takes over a plan of [`Self::plan_steadily`].
+    #[inline]
+    pub(crate) fn carry_out(&mut self, (_, end): Slot) {
+        self.busy_until = end;
     }
 
     /// Cancels a plan: the frame does not enter the link.

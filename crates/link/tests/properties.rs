@@ -247,6 +247,19 @@ proptest! {
         prop_assert!(arrivals().map(|(at, _)| at).is_sorted());
     }
 
+    /// A link on which nothing is left to chance takes a shorter path than one that loses frames with probability 0.
+    #[test]
+    fn a_steady_link_does_what_one_with_a_loss_of_zero_does(
+        config in orderly(), is_unlimited in any::<bool>(), traffic in traffic(), switches in switches(),
+    ) {
+        let rate = if is_unlimited { Rate::Unlimited } else { config.rate.clone() };
+        let steady = LinkConfig { rate, outages: Outages::Never, ..config };
+        let by_chance = LinkConfig { loss: Loss::Independent(0.0), ..steady.clone() };
+        let [one, other] = [steady, by_chance].map(|config| run(&config, &traffic, &switches, 1));
+        prop_assert_eq!(one.link.statistics(one.now), other.link.statistics(other.now));
+        prop_assert_eq!(one.seen, other.seen);
+    }
+
     #[test]
     fn the_rate_is_exceeded_in_no_interval(
         config in orderly(), traffic in traffic(), switches in switches(),

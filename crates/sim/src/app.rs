@@ -305,13 +305,14 @@ impl Turn<'_> {
 /// The next datagram of a source of bursts, and when the following one is due; `None` when the flow only begins.
 pub(crate) fn datagram(flow: &mut Flow, now: Instant, config: &OnOff) -> Option<Packet> {
     let len = config.datagram.0.min(ZEROS.len() as u64 - 64) as usize;
-    if flow.bursts.send_at.is_none() {
-        flow.bursts.burst_until = now + flow.bursts.pareto(config.mean_on, config.shape);
-        flow.bursts.send_at = Some(now);
+    let bursts = flow.bursts.as_deref_mut()?;
+    if bursts.send_at.is_none() {
+        bursts.burst_until = now + bursts.pareto(config.mean_on, config.shape);
+        bursts.send_at = Some(now);
         return None;
     }
     let wire_time = config.rate.transmission_time(ByteCount(len as u64));
-    flow.bursts.send_at = Some(flow.bursts.after(now, config, wire_time));
+    bursts.send_at = Some(bursts.after(now, config, wire_time));
     flow.written += len as u64;
     let udp = Udp { src_port: flow.port, dst_port: flow.port, payload: Bytes::from_static(&ZEROS[..len]) };
     Some(Packet::new(flow.addresses.0, flow.addresses.1, udp))

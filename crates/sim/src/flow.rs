@@ -1,6 +1,7 @@
 //! A flow: one application at each end of a path, and its measurements.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
 use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{ConnectionError, ConnectionId, Counters};
@@ -148,18 +149,19 @@ pub(crate) struct Flow {
     pub(crate) new_data_at: Option<Instant>,
     pub(crate) longest_pause: Duration,
     pub(crate) exchange: Exchange,
-    pub(crate) bursts: Bursts,
-    /// The path from `from` to `to`, and back; `None` while there is none.
-    pub(crate) path: Option<Way>,
-    pub(crate) return_path: Option<Way>,
+    /// Of [`Traffic::OnOff`] only: a world may have very many flows.
+    pub(crate) bursts: Option<Box<Bursts>>,
+    /// The path from `from` to `to`, and back; `None` while there is none. Flows share it.
+    pub(crate) path: Option<Arc<Way>>,
+    pub(crate) return_path: Option<Arc<Way>>,
     /// Whether the path can change.
     pub(crate) roams: bool,
     /// Since when the path has been broken.
     pub(crate) down_since: Option<Instant>,
     /// How long it was broken before that.
     pub(crate) outage: Duration,
-    /// The reports of external hosts about their connections at the ends.
-    pub(crate) reported: [Option<ConnectionReport>; 2],
+    /// The reports of external hosts about their connections at the ends, if there are any.
+    reported: Option<Box<[Option<ConnectionReport>; 2]>>,
 }
 
 /// A report of an external host about one of its connections.
@@ -208,17 +210,13 @@ impl Flow {
             new_data_at: None,
             longest_pause: Duration::ZERO,
             exchange: Exchange::default(),
-            bursts: Bursts {
-                rng: Rng::split(seed, &format!("flow {}", id.0)),
-                send_at: None,
-                burst_until: Instant::ZERO,
-            },
+            bursts: matches!(config.traffic, Traffic::OnOff(_)).then(|| Box::new(Bursts::new(id, seed))),
             path: None,
             return_path: None,
             roams: false,
             down_since: None,
             outage: Duration::ZERO,
-            reported: [None, None],
+            reported: None,
             config: config.clone(),
         }
     }
@@ -278,6 +276,15 @@ impl Flow {
         }
     }
 
+    /// The report of the external host at `end` about its connection.
+    pub(crate) fn reported(&self, end: End) -> Option<&ConnectionReport> {
+        self.reported.as_deref()?[end as usize].as_ref()
+    }
+
+    pub(crate) fn take_report(&mut self, end: End, report: ConnectionReport) {
+        self.reported.get_or_insert_default()[end as usize] = Some(report);
+    }
+
     /// The path is broken, or restored.
     pub(crate) fn note_path(&mut self, at: Instant, whole: bool) {
         if self.is_over() {
@@ -329,6 +336,10 @@ impl End {
 }
 
 impl Bursts {
+    fn new(id: FlowId, seed: u64) -> Self {
+        Self { rng: Rng::split(seed, &format!("flow {}", id.0)), send_at: None, burst_until: Instant::ZERO }
+    }
+
     /// When the datagram after one at `now` is sent.
     pub(crate) fn after(&mut self, now: Instant, config: &OnOff, wire_time: Duration) -> Instant {
         let next = now + wire_time;

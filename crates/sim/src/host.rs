@@ -74,6 +74,12 @@ impl Host {
         })
     }
 
+    /// Whether nothing lies between its TCP and its links.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.chain.is_none() && self.identity.is_none()
+    }
+
     /// Its next deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut first = self.endpoint.poll_timeout();

@@ -61,6 +61,9 @@ pub(crate) struct Network {
     /// For each node the index of its mobile host; empty if there are none.
     mobile_of: Vec<Option<u32>>,
     routes: Routes,
+    /// For each node the directed link that all packets from it take, if it is a host with a single link; empty if hosts move, or have
+    /// addresses for each of their links.
+    sole_hops: Vec<Option<u32>>,
     /// Changes that routers have not noticed yet, if they follow links.
     pub(crate) following: Option<Following>,
     icmp: IcmpErrors,
@@ -140,13 +143,17 @@ impl Network {
                 Attachment::HandoffTime(_) => Via::Routes,
             },
         });
+        let routes = Routes::new(&config.nodes, &config.links, &config.routing);
+        let per_link = config.addressing.iter().any(|host| host.addresses == Addresses::PerLink);
+        let nodes = if per_link || !config.mobiles.is_empty() { 0 } else { config.nodes.len() as u32 };
         Ok(Self {
             roaming: roaming.collect(),
             mobile_of,
-            routes: Routes::new(&config.nodes, &config.links, &config.routing),
+            sole_hops: (0..nodes).map(|node| routes.sole_hop(NodeId(node))).collect(),
+            routes,
             following: config.routing.detection.map(|detection| Following::new(detection, config.links.len())),
             icmp: IcmpErrors::default(),
-            per_link: config.addressing.iter().any(|host| host.addresses == Addresses::PerLink),
+            per_link,
             link_up: vec![true; config.links.len()],
             carries: vec![[true; 2]; config.links.len()],
             has_segments: segments.iter().any(Option::is_some),
@@ -164,6 +171,11 @@ impl Network {
     pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if let Some(hop) = frame.link.take().and_then(|link| self.hop_from(node, link)) {
             return self.send_along(now, hop, frame, observer);
+        }
+        if let Some(&Some(hop)) = self.sole_hops.get(node.index())
+            && NodeId::of(frame.packet.dst).is_some()
+        {
+            return self.send_along(now, hop as usize, frame, observer);
         }
         if !self.mobile_of.is_empty() {
             return self.forward_among_mobiles(now, node, frame, observer);
@@ -279,7 +291,11 @@ impl Network {
                 observer.dropped(at, Dropped::Lost(medium, cause), &frame);
             }
         }
-        self.reschedule_hop(index);
+        if self.has_segments {
+            return self.reschedule_hop(index);
+        }
+        let deadline = hop.link.deadline();
+        self.schedule.set(index, deadline);
     }
 
     #[inline]

@@ -132,6 +132,14 @@ impl Routes {
         }
     }
 
+    /// The directed link away from a host that has no other link.
+    pub(crate) fn sole_hop(&self, node: NodeId) -> Option<u32> {
+        match self.place.get(node.index())? {
+            Where::Host(access) if access.len() == 1 => Some(access[0].away),
+            _ => None,
+        }
+    }
+
     /// The first link of a host that is up.
     pub(crate) fn first_up(&self, node: NodeId, up: &[bool]) -> Option<usize> {
         let Where::Host(access) = &self.place[node.index()] else { return None };

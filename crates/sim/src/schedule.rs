@@ -26,10 +26,31 @@ pub(crate) struct Schedule {
     deadline: Vec<Instant>,
     /// The position of each source in `heap`; `ABSENT` if it is not in it.
     place: Vec<u32>,
-    heap: Vec<u32>,
+    heap: Vec<Key>,
 }
 
 const ABSENT: u32 = u32::MAX;
+
+/// A deadline and its source in one number, whose order is that of events: comparing two takes no branch and no look at `deadline`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key(u128);
+
+impl Key {
+    #[inline]
+    fn new(deadline: Instant, source: usize) -> Self {
+        Self(u128::from(deadline.as_nanos()) << 64 | source as u128)
+    }
+
+    #[inline]
+    fn deadline(self) -> Instant {
+        Instant::from_nanos((self.0 >> 64) as u64)
+    }
+
+    #[inline]
+    fn source(self) -> usize {
+        self.0 as u64 as usize
+    }
+}
 
 impl Schedule {
     pub(crate) fn new(sources: usize) -> Self {
@@ -41,8 +62,9 @@ impl Schedule {
     }
 
     /// The next event: its time and its source.
+    #[inline]
     pub(crate) fn next(&self) -> Option<(Instant, usize)> {
-        self.heap.first().map(|&source| (self.deadline[source as usize], source as usize))
+        self.heap.first().map(|key| (key.deadline(), key.source()))
     }
 
     /// Sets the deadline of `source`.
@@ -57,70 +79,65 @@ impl Schedule {
     fn change(&mut self, source: usize, deadline: Instant) {
         let before = core::mem::replace(&mut self.deadline[source], deadline);
         let place = self.place[source];
+        let key = Key::new(deadline, source);
         if deadline == Instant::FAR_FUTURE {
             self.remove(place as usize);
         } else if place == ABSENT {
-            self.place[source] = self.heap.len() as u32;
-            self.heap.push(source as u32);
-            self.sift_up(self.heap.len() - 1);
+            self.heap.push(key);
+            self.sift_up(self.heap.len() - 1, key);
         } else if deadline < before {
-            self.sift_up(place as usize);
+            self.sift_up(place as usize, key);
         } else {
-            self.sift_down(place as usize);
+            self.sift_down(place as usize, key);
         }
     }
 
     fn remove(&mut self, place: usize) {
-        let source = self.heap.swap_remove(place);
-        self.place[source as usize] = ABSENT;
+        let removed = self.heap.swap_remove(place);
+        self.place[removed.source()] = ABSENT;
         if let Some(&moved) = self.heap.get(place) {
-            self.place[moved as usize] = place as u32;
-            self.sift_down(place);
-            self.sift_up(self.place[moved as usize] as usize);
+            self.sift_down(place, moved);
+            self.sift_up(self.place[moved.source()] as usize, moved);
         }
+    }
+
+    /// Puts `key` at `place` or above it.
+    fn sift_up(&mut self, mut place: usize, key: Key) {
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            let above = self.heap[parent];
+            if above < key {
+                break;
+            }
+            self.put(place, above);
+            place = parent;
+        }
+        self.put(place, key);
+    }
+
+    /// Puts `key` at `place` or below it.
+    fn sift_down(&mut self, mut place: usize, key: Key) {
+        loop {
+            let mut child = 2 * place + 1;
+            let Some(&(mut below)) = self.heap.get(child) else { break };
+            if let Some(&other) = self.heap.get(child + 1)
+                && other < below
+            {
+                (child, below) = (child + 1, other);
+            }
+            if key < below {
+                break;
+            }
+            self.put(place, below);
+            place = child;
+        }
+        self.put(place, key);
     }
 
     #[inline]
-    fn comes_first(&self, a: u32, b: u32) -> bool {
-        (self.deadline[a as usize], a) < (self.deadline[b as usize], b)
-    }
-
-    fn sift_up(&mut self, mut place: usize) {
-        let source = self.heap[place];
-        while place > 0 {
-            let parent = (place - 1) / 2;
-            if !self.comes_first(source, self.heap[parent]) {
-                break;
-            }
-            self.put(place, self.heap[parent]);
-            place = parent;
-        }
-        self.put(place, source);
-    }
-
-    fn sift_down(&mut self, mut place: usize) {
-        let Some(&source) = self.heap.get(place) else { return };
-        let end = self.heap.len();
-        loop {
-            let mut child = 2 * place + 1;
-            if child >= end {
-                break;
-            }
-            if child + 1 < end && self.comes_first(self.heap[child + 1], self.heap[child]) {
-                child += 1;
-            }
-            if !self.comes_first(self.heap[child], source) {
-                break;
-            }
-            self.put(place, self.heap[child]);
-            place = child;
-        }
-        self.put(place, source);
-    }
-
-    fn put(&mut self, place: usize, source: u32) {
-        self.heap[place] = source;
-        self.place[source as usize] = place as u32;
+    fn put(&mut self, place: usize, key: Key) {
+        self.heap[place] = key;
+        self.place[key.source()] = place as u32;
     }
 }
 

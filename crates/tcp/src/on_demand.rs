@@ -45,6 +45,12 @@ impl<T: Absent> OnDemand<T> {
         self.0.as_deref_mut()
     }
 
+    /// The value to read if there is one: for what an absent value does not have.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.0.as_deref()
+    }
+
     #[cfg(test)]
     pub(crate) fn is_absent(&self) -> bool {
         self.0.is_none()

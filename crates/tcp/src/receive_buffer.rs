@@ -78,7 +78,7 @@ impl ReceiveBuffer {
     }
 
     pub(crate) fn has_gap(&self) -> bool {
-        !self.out_of_order.blocks.is_empty() || self.out_of_order.fin.is_some()
+        self.out_of_order.get().is_some_and(|waiting| !waiting.blocks.is_empty() || waiting.fin.is_some())
     }
 
     /// The end of the last block out of order.

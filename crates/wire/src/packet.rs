@@ -60,6 +60,13 @@ impl Packet {
     /// Bytes of the whole packet on the wire.
     #[inline]
     pub fn wire_len(&self) -> usize {
+        match (&self.received, &self.payload) {
+            (None, Payload::Tcp(segment)) => self.own_ip_header_len() + segment.wire_len(),
+            _ => self.any_wire_len(),
+        }
+    }
+
+    fn any_wire_len(&self) -> usize {
         let received = self.as_received();
         let ip_len = received.and_then(Received::ip_len).unwrap_or_else(|| self.own_ip_header_len());
         ip_len

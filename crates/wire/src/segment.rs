@@ -94,6 +94,7 @@ impl Segment {
     }
 
     /// Bytes of TCP header, options and payload on the wire.
+    #[inline]
     pub fn wire_len(&self) -> usize {
         Self::HEADER_LEN + self.options.wire_len() + self.payload.len()
     }

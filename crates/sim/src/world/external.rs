@@ -149,7 +149,7 @@ impl World {
     /// Sets the report about a connection of an external host, for [`World::report`].
     pub fn set_connection_report(&mut self, flow: FlowId, end: End, report: ConnectionReport) {
         if let Some(entry) = self.flows.get_mut(flow.0 as usize) {
-            entry.reported[end as usize] = Some(report);
+            entry.take_report(end, report);
         }
     }
 

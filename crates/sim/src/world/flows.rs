@@ -1,5 +1,6 @@
 //! Serves flows, and notifies them of the state of their path.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdover_base::Instant;
@@ -20,7 +21,7 @@ impl World {
         if flow.is_over() && !was_over && flow.is_finite() {
             self.unfinished -= 1;
         }
-        let deadline = flow.exchange.ask_at.or(flow.bursts.send_at);
+        let deadline = flow.exchange.ask_at.or_else(|| flow.bursts.as_ref()?.send_at);
         self.network.schedule.set(self.network.sources.flows + index, deadline);
     }
 
@@ -78,12 +79,14 @@ impl World {
 
     /// Finds the initial path of every flow.
     pub(super) fn lay_paths(&mut self) {
+        let mut ways = BTreeMap::new();
         for index in 0..self.flows.len() {
             let flow = &self.flows[index];
             let (from, to, ipv6) = (flow.config.from, flow.config.to, flow.config.ipv6);
-            let path = self.network.way(from, to);
-            let return_path = self.network.way(to, from);
-            let whole = self.is_whole(path.as_ref(), ipv6) && self.is_whole(return_path.as_ref(), ipv6);
+            let mut way =
+                |from, to| ways.entry((from, to)).or_insert_with(|| self.network.way(from, to).map(Arc::new)).clone();
+            let (path, return_path) = (way(from, to), way(to, from));
+            let whole = self.is_whole(path.as_deref(), ipv6) && self.is_whole(return_path.as_deref(), ipv6);
             let moves = |node| self.network.mobile(node).is_some() || self.network.accesses(node) > 1;
             let roams = moves(from) || moves(to) || self.network.following.is_some();
             let now = self.now;
@@ -98,18 +101,18 @@ impl World {
         for index in 0..self.flows.len() {
             let flow = &self.flows[index];
             let ways = [&flow.path, &flow.return_path];
-            if flow.is_over() || !(flow.roams || ways.into_iter().flatten().any(&crosses)) {
+            if flow.is_over() || !(flow.roams || ways.into_iter().flatten().any(|way| crosses(way))) {
                 continue;
             }
             if flow.roams {
                 let (from, to) = (flow.config.from, flow.config.to);
                 let (path, return_path) = (self.network.way(from, to), self.network.way(to, from));
                 let flow = &mut self.flows[index];
-                (flow.path, flow.return_path) = (path, return_path);
+                (flow.path, flow.return_path) = (path.map(Arc::new), return_path.map(Arc::new));
             }
             let flow = &self.flows[index];
             let ipv6 = flow.config.ipv6;
-            let whole = self.is_whole(flow.path.as_ref(), ipv6) && self.is_whole(flow.return_path.as_ref(), ipv6);
+            let whole = self.is_whole(flow.path.as_deref(), ipv6) && self.is_whole(flow.return_path.as_deref(), ipv6);
             self.flows[index].note_path(at, whole);
         }
     }

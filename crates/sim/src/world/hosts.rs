@@ -128,9 +128,7 @@ impl World {
             if self.hosts[host].chain.is_some() {
                 self.send_passed_packets(host, observer);
             }
-            if self.hosts[host].endpoint.is_transmission_due() {
-                self.send_pending(host, observer);
-            }
+            self.send_pending(host, observer);
             if self.hosts[host].chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
                 continue;
             }
@@ -164,14 +162,23 @@ impl World {
     /// Passes the pending packets of a host's TCP through its mechanisms, and sends them.
     #[inline]
     fn send_pending<O: Observer>(&mut self, host: usize, observer: &mut O) {
-        // The TCP writes each packet to the frame in which it travels.
-        let mut frame = self.network.pool.spare();
-        while let Some((reason, _)) = self.hosts[host].endpoint.poll_transmit_into(self.now, &mut frame.packet) {
+        loop {
+            let entry = &mut self.hosts[host];
+            if !entry.endpoint.is_transmission_due() {
+                return;
+            }
+            // The TCP writes each packet to the frame in which it travels.
+            let mut frame = self.network.pool.spare();
+            let Some((reason, _)) = entry.endpoint.poll_transmit_into(self.now, &mut frame.packet) else {
+                return self.network.pool.take_back(frame);
+            };
             frame.renew(Some(reason));
-            self.send_frame(host, frame, observer);
-            frame = self.network.pool.spare();
+            if entry.is_plain() {
+                self.network.forward(self.now, entry.node, frame, observer);
+            } else {
+                self.send_frame(host, frame, observer);
+            }
         }
-        self.network.pool.take_back(frame);
     }
 
     /// Passes a packet of a host's TCP, or of another one's, through the host's mechanisms, and sends it.

@@ -22,13 +22,13 @@ impl World {
             self.network.ask_again(now, index, observer);
         }
         self.network.hops[index].link.handle_timeout(now);
-        while let Some(mut delivery) = self.network.hops[index].link.poll_deliver(now) {
-            let hop = &self.network.hops[index];
-            let (to, medium) = (hop.to, Medium::Link(hop.id));
-            if hop.attached {
+        loop {
+            let hop = &mut self.network.hops[index];
+            let Some(mut delivery) = hop.link.poll_deliver(now) else { break };
+            let (to, medium, attached) = (hop.to, Medium::Link(hop.id), hop.attached);
+            if attached {
                 delivery.frame.link = Some(hop.id);
             }
-            let attached = hop.attached;
             if has_segment
                 && let Some(segment) = self.network.segments[index / 2].as_ref()
                 && segment.keeps_out(&delivery.frame)

@@ -74,7 +74,7 @@ impl World {
 
     fn report_of(&self, flow: &Flow) -> FlowReport {
         let counters = |end: End| {
-            let reported = flow.reported[end as usize].as_ref().map(|reported| reported.counters.clone());
+            let reported = flow.reported(end).map(|reported| reported.counters.clone());
             self.connection(flow, end).map(|connection| connection.counters().clone()).or(reported)
         };
         let status = match (flow.completed_at, flow.failure) {
@@ -114,7 +114,7 @@ impl World {
         if path.hops.iter().any(compresses) || self.gateways.iter().any(at_router) {
             return None;
         }
-        let reported = flow.reported[End::From as usize].as_ref().map(|reported| reported.snd_mss);
+        let reported = flow.reported(End::From).map(|reported| reported.snd_mss);
         let snd_mss = self.connection(flow, End::From).map(|connection| connection.snd_mss()).or(reported);
         let mss = snd_mss.unwrap_or(flow.config.sender.mss.into());
         let ip_header = if flow.config.ipv6 { 40 } else { 20 };

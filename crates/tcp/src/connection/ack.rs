@@ -219,7 +219,8 @@ impl Connection {
     }
 
     /// Takes SND.WND from `segment` if it may. Returns whether the window changed.
-    fn update_send_window(&mut self, segment: &Segment) -> bool {
+    #[inline]
+    pub(super) fn update_send_window(&mut self, segment: &Segment) -> bool {
         if !self.may_update_window(segment) {
             return false;
         }
@@ -260,7 +261,7 @@ impl Connection {
                 report.already_delivered += 1;
                 sacked_before += sent.payload.len() as u32;
             } else {
-                self.note_delivered(now, &sent, report);
+                self.note_delivered(now, &sent, report.echoed);
             }
         }
         self.queue.trim_front(ack);
@@ -296,11 +297,13 @@ impl Connection {
         }
     }
 
-    fn note_delivered(&mut self, now: Instant, sent: &Sent, report: &AckReport) {
+    /// A segment was delivered, as an ACK that echoes the timestamp `echoed` shows.
+    #[inline]
+    pub(super) fn note_delivered(&mut self, now: Instant, sent: &Sent, echoed: Option<u32>) {
         // An echo from before the retransmission is that of the first copy, which proves nothing about segments sent between the two
         // (Linux `tcp_skb_spurious_retrans`).
-        let sent_at = self.timestamp_clock(sent.sent_at);
-        if sent.was_retransmitted() && report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(sent_at) as i32) < 0) {
+        let is_of_first = |echoed: u32| (echoed.wrapping_sub(self.timestamp_clock(sent.sent_at)) as i32) < 0;
+        if sent.was_retransmitted() && echoed.is_some_and(is_of_first) {
             return;
         }
         if let Some(model) = &mut self.model {
@@ -342,10 +345,7 @@ impl Connection {
             timer_taken = self.alert_and_note_undo(now, report);
         }
         if self.queue.is_empty() {
-            self.timers.disarm(Timer::Retransmit);
-            self.timers.disarm(Timer::LossProbe);
-            self.timers.disarm(Timer::Reorder);
-            self.recovery.all_acknowledged();
+            self.all_acknowledged();
         } else if restart_timer && !timer_taken {
             // RFC 6298 section 5.3.
             self.restart_retransmit(now);
@@ -358,6 +358,15 @@ impl Connection {
             self.adjust_window(now, report);
         }
         self.pending.new_data_first = report.send_new_first;
+    }
+
+    /// Nothing is outstanding any more.
+    #[inline]
+    pub(super) fn all_acknowledged(&mut self) {
+        self.timers.disarm(Timer::Retransmit);
+        self.timers.disarm(Timer::LossProbe);
+        self.timers.disarm(Timer::Reorder);
+        self.recovery.all_acknowledged();
     }
 
     /// As [`Self::alert`]. A window that an undo has set is not one that was long unused.
@@ -379,13 +388,18 @@ impl Connection {
         // RFC 5681 section 3.1: the window opens on ACKs of new data; where much reordering was seen, also on SACKs.
         let progress = report.acked > 0
             || (report.sacked > 0 && self.recovery.reordering > self.config.recovery.dup_ack_threshold);
-        if !progress {
-            return;
+        if progress {
+            self.open_window_by(now, report.delivered().max(1), report.rtt_of_last);
         }
+    }
+
+    /// The window opens by `acked` segments; `rtt` is the round-trip time of the last one if it is known.
+    #[inline]
+    pub(super) fn open_window_by(&mut self, now: Instant, acked: u32, rtt: Option<Duration>) {
         let sample = AckSample {
             now,
-            acked: report.delivered().max(1),
-            rtt: report.rtt_of_last,
+            acked,
+            rtt,
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
             is_paced: self.pacer.is_some(),
@@ -435,7 +449,8 @@ impl Connection {
     }
 
     /// SND.UNA has advanced: the user timeout restarts, and there may be room to write.
-    fn note_progress(&mut self, now: Instant) {
+    #[inline]
+    pub(super) fn note_progress(&mut self, now: Instant) {
         if self.user_timeout().is_some() {
             self.arm_user_timeout(now);
         }
@@ -443,7 +458,8 @@ impl Connection {
     }
 
     /// The peer's window changed, or probes are being sent (RFC 9293 section 3.8.6.1).
-    fn after_window_change(&mut self, now: Instant) {
+    #[inline]
+    pub(super) fn after_window_change(&mut self, now: Instant) {
         if self.snd.wnd == 0 {
             // An answered probe: the next one waits for its backed-off time (`output` arms it).
             self.heard_at = now;

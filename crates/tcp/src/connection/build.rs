@@ -129,7 +129,7 @@ impl Connection {
 
     /// Whether a segment may carry options besides timestamps: all that the fast path looks at.
     #[inline]
-    fn has_rare_options(&self) -> bool {
+    pub(super) fn has_rare_options(&self) -> bool {
         self.received.has_gap()
             || self.rcv.dsack.is_some()
             || self.accurate_ecn.is_some()

@@ -4,6 +4,7 @@ use holdover_base::Instant;
 use holdover_wire::Seq;
 
 use super::Connection;
+use super::ecn::Feedback;
 use crate::config::{LossDetection, ZeroWindow};
 use crate::counters::Reason;
 use crate::recovery::RecoveryState;
@@ -98,6 +99,37 @@ impl Connection {
             None if self.user_timeout_option_fits(0) => Ok(Choice::Ack(Reason::Ack)),
             None => Err(blocked),
         }
+    }
+
+    /// The choice of [`Self::choose`] at the sender of a transfer nearly always, without a look at anything else that may be due: the length
+    /// of the next full segment, with more data behind it, or that it does not go yet. `None` if anything is out of the ordinary.
+    #[inline]
+    pub(super) fn choose_in_bulk(&mut self, now: Instant) -> Option<Result<u32, Blocked>> {
+        if self.has_rare_options() {
+            return None;
+        }
+        let len = self.data_room();
+        let window = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
+        let is_ordinary = (len as usize) < self.unsent.len()
+            && len <= window
+            && self.state == State::Established
+            && self.recovery.state == RecoveryState::Open
+            && self.queue.is_unmarked()
+            && self.pending.is_empty()
+            && !self.pending.silly_window_override
+            && self.ack.requested == 0
+            && self.pacer.is_none()
+            && self.ecn.feedback == Feedback::None;
+        if !is_ordinary {
+            return None;
+        }
+        let choice = if self.queue.packets_out() < self.congestion.cwnd() {
+            self.begin_burst(now).map(|()| len)
+        } else {
+            Err(Blocked::CongestionWindow)
+        };
+        // An ACK that is due goes alone if data does not.
+        (choice.is_ok() || self.ack.due.is_none()).then_some(choice)
     }
 
     /// Data, old or new, or why there is none.

@@ -31,6 +31,15 @@ impl Connection {
     /// As [`Self::handle_segment`], of a packet with this ECN field (RFC 3168).
     pub fn handle_segment_with_ecn(&mut self, now: Instant, segment: &Segment, ecn: EcnField) -> Disposition {
         self.note_ecn_field(ecn);
+        if self.handle_predicted(now, segment) {
+            self.counters.count_received(Disposition::Accepted);
+            return Disposition::Accepted;
+        }
+        self.handle_in_steps(now, segment)
+    }
+
+    /// As [`Self::handle_segment`], without header prediction.
+    pub(super) fn handle_in_steps(&mut self, now: Instant, segment: &Segment) -> Disposition {
         let outcome = match self.state {
             State::Closed => Err(Disposition::Closed),
             State::SynSent => self.arrive_in_syn_sent(now, segment),
@@ -509,7 +518,8 @@ impl Connection {
 
     /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before the last ACK sent.
     /// Returns whether the timestamp is newer than any before.
-    fn note_timestamp(&mut self, now: Instant, segment: &Segment) -> bool {
+    #[inline]
+    pub(super) fn note_timestamp(&mut self, now: Instant, segment: &Segment) -> bool {
         let Some(ts) = segment.options.timestamps else { return false };
         // A segment whose ACK cannot be was made up, and so may be its timestamp (Linux `tcp_ack`).
         if !segment.flags.contains(Flags::ACK) || segment.ack.gt(self.snd_max()) {

@@ -35,6 +35,7 @@ mod model;
 mod open;
 mod output;
 mod pace;
+mod predict;
 mod rack;
 mod receive;
 mod resume;
@@ -161,8 +162,13 @@ impl Connection {
     /// [`Self::poll_transmit`] has nothing to decide.
     #[inline]
     pub(crate) fn is_at_rest(&self) -> bool {
+        self.ack.due.is_none() && self.sends_only_acks()
+    }
+
+    /// Whether nothing is to be sent and nothing is outstanding, but for an ACK that may be due.
+    #[inline]
+    fn sends_only_acks(&self) -> bool {
         self.state == State::Established
-            && self.ack.due.is_none()
             && self.ack.requested == 0
             && self.unsent.is_empty()
             && self.queue.is_empty()

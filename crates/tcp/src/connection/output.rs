@@ -29,11 +29,27 @@ impl Connection {
     /// As [`Self::poll_transmit`], with the segment written over `place`: moves of whole segments cost as much as decisions. `place` stays
     /// as it is if there is nothing to send.
     pub fn poll_transmit_into(&mut self, now: Instant, place: &mut Segment) -> Option<(Reason, EcnField)> {
-        if self.is_at_rest() {
-            debug_assert_eq!(self.choose(now), Err(Blocked::NothingToSend));
-            self.rest();
-            return None;
+        if self.sends_only_acks() {
+            let due = self.ack.due;
+            debug_assert_eq!(self.choose(now), due.map(Choice::Ack).ok_or(Blocked::NothingToSend));
+            if due.is_none() {
+                self.rest();
+            }
+            return due.map(|reason| self.transmit_ack(now, reason, place));
         }
+        let Some(choice) = self.choose_in_bulk(now) else { return self.transmit_chosen(now, place) };
+        debug_assert_eq!(self.choose(now), choice.map(|len| Choice::New(len, false, Reason::NewData)));
+        match choice {
+            Ok(len) => Some(self.transmit_in_bulk(now, len, place)),
+            Err(blocked) => {
+                self.settle(now, blocked);
+                None
+            }
+        }
+    }
+
+    /// As [`Self::poll_transmit_into`], without its shortcuts.
+    pub(super) fn transmit_chosen(&mut self, now: Instant, place: &mut Segment) -> Option<(Reason, EcnField)> {
         if self.accurate_ecn.is_some() {
             self.decide_on_accurate_option(now);
         }
@@ -59,6 +75,25 @@ impl Connection {
         content.flags |= flags;
         self.build(now, content, place);
         Some((reason, ecn))
+    }
+
+    /// The next full segment of a transfer.
+    #[inline]
+    fn transmit_in_bulk(&mut self, now: Instant, len: u32, place: &mut Segment) -> (Reason, EcnField) {
+        self.counters.count_sent(Reason::NewData);
+        let content = self.take_new(now, len, false, Reason::NewData);
+        self.build(now, content, place);
+        (Reason::NewData, EcnField::NotEct)
+    }
+
+    /// The ACK of a side that sends no data.
+    #[inline]
+    fn transmit_ack(&mut self, now: Instant, reason: Reason, place: &mut Segment) -> (Reason, EcnField) {
+        self.counters.count_sent(reason);
+        let (flags, ecn) = self.ecn_of_departure(false, Some(reason));
+        let content = Content::ack(self.snd.nxt);
+        self.build(now, Content { flags: content.flags | flags, ..content }, place);
+        (reason, ecn)
     }
 
     #[inline]
@@ -130,7 +165,7 @@ impl Connection {
 
     /// What [`Self::settle`] comes to if nothing is to be sent or outstanding.
     #[inline]
-    fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.snd.burst_left = 0;
         self.push_pending = false;
         self.timers.disarm(Timer::SillyWindow);

@@ -307,7 +307,8 @@ impl Connection {
         let window = if offer >= current.saturating_add(step) { offer } else { current }.min(most);
         // Rounding up needs free buffer, or single bytes would advance the edge for ever. The growing limit yields: a
         // window smaller than the unit cannot be advertised.
-        let rounded = window.next_multiple_of(unit).min(most);
+        // The next multiple of the unit, which is a power of two; it stays below 2^30 and the unit.
+        let rounded = ((window + (unit - 1)) & !(unit - 1)).min(most);
         let has_room = window > 0 && rounded <= self.free_space().saturating_add(held_back);
         let window = if has_room { rounded } else { window };
         let advertised = self.steering.window_clamp.map_or(window, |clamp| window.min(clamp));
@@ -326,9 +327,12 @@ impl Connection {
         if !self.state.may_receive() || self.steering.window_clamp.is_some_and(|clamp| clamp <= current) {
             return;
         }
-        let (window, _) = self.select_window(self.rcv.nxt);
+        if current >= self.rcv.mss.saturating_mul(2) {
+            return;
+        }
         // An update is due if the peer may wait for it: Linux `tcp_cleanup_rbuf`, twice the remaining window.
-        if window > current && window >= 2 * current && current < self.rcv.mss.saturating_mul(2) {
+        let (window, _) = self.select_window(self.rcv.nxt);
+        if window > current && window >= 2 * current {
             self.ack_now(Reason::WindowUpdate);
         }
     }

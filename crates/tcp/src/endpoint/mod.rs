@@ -218,38 +218,27 @@ impl Endpoint {
 
     /// Takes a packet that arrived. What is not TCP, not ICMP about TCP, or not for this host, is ignored.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
-        if !self.has(packet.dst) {
-            return;
-        }
         match &packet.payload {
-            Payload::Tcp(segment) => {
-                self.handle_segment(now, packet, segment);
-            }
-            Payload::IcmpError(error) => {
+            Payload::Tcp(segment) => self.handle_segment(now, packet, segment),
+            Payload::IcmpError(error) if self.has(packet.dst) => {
                 self.handle_icmp(now, error);
             }
             _ => {}
         }
     }
 
-    fn handle_segment(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> Disposition {
+    fn handle_segment(&mut self, now: Instant, packet: &Packet, segment: &Segment) {
         let ecn = EcnField::of_traffic_class(packet.traffic_class);
         let mut replaced = None;
         if let Some(index) = self.find_again(packet, segment) {
-            if self.may_replace(index, segment) {
-                replaced = self.replace(index);
-            } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
-                let was_opening = connection.state() == State::SynSent;
-                let disposition = connection.handle_segment_with_ecn(now, segment, ecn);
-                if !matches!(connection.state(), State::SynReceived | State::Closed) {
-                    self.leave_listener(index);
-                }
-                if was_opening {
-                    self.learn_cookie(index);
-                }
-                self.mark_ready(index);
-                return disposition;
+            if !self.may_replace(index, segment) {
+                return self.pass_segment(now, index, segment, ecn);
             }
+            replaced = self.replace(index);
+        }
+        // That of a connection is one of this host's.
+        if !self.has(packet.dst) {
+            return;
         }
         let local = SocketAddr::new(packet.dst, segment.dst_port);
         let remote = SocketAddr::new(packet.src, segment.src_port);
@@ -257,7 +246,32 @@ impl Endpoint {
         if disposition != Disposition::Accepted {
             *self.strays.entry(disposition).or_default() += 1;
         }
-        disposition
+    }
+
+    /// Passes a segment to its connection. If that has nothing to send then, as a receiver between its ACKs, it is settled at once, unless
+    /// others wait, whose events come first.
+    #[inline]
+    fn pass_segment(&mut self, now: Instant, index: u32, segment: &Segment, ecn: EcnField) {
+        let entry = &mut self.entries[index as usize];
+        let Some(connection) = entry.connection.as_deref_mut() else { return };
+        let was_opening = connection.state() == State::SynSent;
+        connection.handle_segment_with_ecn(now, segment, ecn);
+        let is_settled = self.ready.is_empty() && connection.is_at_rest();
+        if is_settled {
+            connection.rest();
+        }
+        let is_open = !matches!(connection.state(), State::SynReceived | State::Closed);
+        if is_open && entry.handshake != Handshake::Done {
+            self.leave_listener(index);
+        }
+        if was_opening {
+            self.learn_cookie(index);
+        }
+        if is_settled {
+            self.settle(index);
+        } else {
+            self.mark_ready(index);
+        }
     }
 
     /// An ICMP error about a segment of ours (RFC 9293 section 3.9.2.2).
@@ -313,6 +327,12 @@ impl Endpoint {
             if let Some(connection) = entry.connection.as_deref_mut()
                 && let Some(reason) = transmit_into(connection, now, place)
             {
+                // The ACK of a receiver: nothing follows it.
+                if connection.is_at_rest() {
+                    connection.rest();
+                    self.ready.pop_front();
+                    self.settle(index);
+                }
                 return Some((reason, Some(id)));
             }
             self.ready.pop_front();
@@ -325,7 +345,8 @@ impl Endpoint {
     pub fn read(&mut self, now: Instant, id: ConnectionId, mut take: impl FnMut(Bytes)) {
         let entry = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation);
         let Some(connection) = entry.and_then(|entry| entry.connection.as_deref_mut()) else { return };
-        while let Some(chunk) = connection.read(now) {
+        while connection.readable_len() > 0 {
+            let Some(chunk) = connection.read(now) else { break };
             take(chunk);
         }
         // A receiver between its ACKs would be polled in vain, for each segment that it receives.
@@ -517,44 +538,4 @@ fn write_address(hasher: &mut SipHasher24, address: IpAddr) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::profile::Profile;
-
-    /// The memory of a host with very many connections: at most 1 KiB for each idle one, when the endpoint's tables are
-    /// largest. (`holdover bench tcp-idle` measures it.)
-    #[test]
-    fn an_idle_connection_costs_at_most_a_kibibyte() {
-        // Vectors have just doubled; nodes of a B-tree are at least 5/11 full, and a tenth more for what joins them.
-        let vector = |element: usize| 2 * element;
-        let tree = |element: usize| element * 11 / 5 * 11 / 10;
-        let deadlines = Endpoint::most_deadlines(1000) / 1000 * vector(size_of::<Reverse<(Instant, u32)>>());
-        let tables = vector(size_of::<Entry>()) + vector(size_of::<u32>()) + tree(size_of::<(u64, u32)>());
-        let total = size_of::<Connection>() + tables + deadlines;
-        assert!(total <= 1024, "{total}");
-    }
-
-    /// A listener's application hears of a connection before anything is sent, and may speak first.
-    #[test]
-    fn events_do_not_wait_for_transmission() {
-        let host = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let endpoint = |last| Endpoint::new(EndpointConfig { addresses: vec![host(last)], secret: [last; 16] });
-        let (mut client, mut server) = (endpoint(1), endpoint(2));
-        let config = Arc::new(Profile::Linux6Reno.config());
-        server.listen(80, Arc::clone(&config), 1).unwrap();
-        client.connect(Instant::ZERO, config, None, SocketAddr::new(host(2), 80)).unwrap();
-        let syn = client.poll_transmit(Instant::ZERO).unwrap();
-        server.handle_packet(Instant::ZERO, &syn.packet);
-        assert_eq!(server.poll_event(), None, "half open");
-        let syn_ack = server.poll_transmit(Instant::ZERO).unwrap();
-        client.handle_packet(Instant::ZERO, &syn_ack.packet);
-        let ack = client.poll_transmit(Instant::ZERO).unwrap();
-        server.handle_packet(Instant::ZERO, &ack.packet);
-        let (id, event) = server.poll_event().unwrap();
-        assert_eq!(event, Event::Connected);
-        assert_eq!(server.connection(id).map(Connection::state), Some(State::Established));
-        assert_eq!(server.poll_event(), None, "once");
-    }
-}
+mod tests;

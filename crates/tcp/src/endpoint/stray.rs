@@ -59,9 +59,9 @@ impl Endpoint {
     /// RFC 9293 section 3.6.1, RFC 6191: a SYN may replace a connection in TIME-WAIT if it is evidently new.
     pub(super) fn may_replace(&self, index: u32, segment: &Segment) -> bool {
         let Some(connection) = self.entries[index as usize].connection.as_deref() else { return true };
-        let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
+        let is_syn = || segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
         connection.state() == State::TimeWait
-            && is_syn
+            && is_syn()
             && self.listeners.get(&connection.local().port()).is_some_and(|l| l.half_open < l.backlog)
             && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
     }

@@ -66,6 +66,13 @@ impl RetransmissionQueue {
         self.outstanding.sacked + self.dup_acked
     }
 
+    /// Whether no segment is SACKed, presumed lost or outstanding again: all are in flight, once.
+    #[inline]
+    pub(crate) fn is_unmarked(&self) -> bool {
+        let Outstanding { sacked, lost, retransmitted, .. } = &*self.outstanding;
+        sacked | lost | retransmitted | self.dup_acked == 0
+    }
+
     pub(crate) fn lost(&self) -> u32 {
         self.outstanding.lost
     }
