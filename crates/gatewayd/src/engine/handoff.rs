@@ -147,8 +147,9 @@ impl Engine {
             self.handle_handoff(clock::now());
             self.serve_handoffs(clock::now());
             // Claims have come meanwhile.
-            self.path.begin_turn();
-            self.hand_connections_on(clock::now());
+            let now = clock::now();
+            self.path.begin_turn(now);
+            self.hand_connections_on(now);
         }
         let unconfirmed = self.handoff.as_mut().map(Handoff::take_unconfirmed).unwrap_or_default();
         if !unconfirmed.is_empty() {
