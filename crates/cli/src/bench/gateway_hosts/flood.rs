@@ -37,20 +37,20 @@ impl Flooder {
 /// What a flood does.
 #[derive(Debug, Serialize)]
 pub(super) struct FloodCost {
-    flooder: Flooder,
-    syns: u64,
-    syns_per_second: f64,
+    pub(super) flooder: Flooder,
+    pub(super) syns: u64,
+    pub(super) syns_per_second: f64,
     /// Connections of the table when the flood ends.
-    table: usize,
+    pub(super) table: usize,
     /// Established connections, and those of them that have a place in the table then.
-    established: usize,
-    kept: usize,
+    pub(super) established: usize,
+    pub(super) kept: usize,
     /// TCP packets of connections without a place.
-    without_room: u64,
+    pub(super) without_room: u64,
     /// The run time of the gateway's programs for a packet of the flood and of the connections.
-    program_nanoseconds: f64,
+    pub(super) program_nanoseconds: f64,
     /// The daemon's share of one processor.
-    daemon_share: f64,
+    pub(super) daemon_share: f64,
 }
 
 /// SYNs per second, as far as the machine can send them.

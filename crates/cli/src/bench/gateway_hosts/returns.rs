@@ -38,30 +38,30 @@ impl Absence {
 /// One absence of all mobile hosts, and their return.
 #[derive(Debug, Serialize)]
 pub(super) struct ReturnCost {
-    absence: Absence,
+    pub(super) absence: Absence,
     /// From the beginning of the absence until all hosts were known to be absent.
-    detected_s: f64,
+    pub(super) detected_s: f64,
     /// The daemon's share of one processor while all are known to be absent.
-    daemon_share: f64,
+    pub(super) daemon_share: f64,
     /// What waits at the gateway for all hosts just before the first one returns.
-    waiting_packets: u64,
-    waiting_bytes: u64,
+    pub(super) waiting_packets: u64,
+    pub(super) waiting_bytes: u64,
     /// The time that the link needs for these bytes.
-    waiting_link_s: f64,
+    pub(super) waiting_link_s: f64,
     /// From a host's return until data came to it: half of the hosts, 99 of 100, all.
-    first_data_median_s: f64,
-    first_data_p99_s: f64,
-    first_data_max_s: f64,
+    pub(super) first_data_median_s: f64,
+    pub(super) first_data_p99_s: f64,
+    pub(super) first_data_max_s: f64,
     /// From the return of the first host until all had all data, and what the link needs for these.
-    all_data_s: f64,
-    all_data_link_s: f64,
+    pub(super) all_data_s: f64,
+    pub(super) all_data_link_s: f64,
     /// The daemon's processor time from then on until all had all data.
-    daemon_s: f64,
+    pub(super) daemon_s: f64,
     /// Packets that the gateway discarded, by its limits.
-    discarded: u64,
+    pub(super) discarded: u64,
     /// Packets that the queue of the daemon's device, and the queue of the link, did not take.
-    dropped_before_daemon: u64,
-    dropped_at_link: u64,
+    pub(super) dropped_before_daemon: u64,
+    pub(super) dropped_at_link: u64,
 }
 
 /// What the fixed host sends on each connection: ten segments, an initial window (RFC 6928).
