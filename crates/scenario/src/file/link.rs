@@ -109,6 +109,12 @@ with_direction! {
         /// Whether the router of a link with a second layer translates its host's IPv4 addresses on real kernels, and drops
         /// packets that belong to no connection. The default is false.
         nat: Option<bool>,
+        /// The longest packet that the link carries, IP header included: 576 to 65535 bytes, with IPv6 flows at least 1280. Longer
+        /// ones are dropped before they enter it. The default is no limit.
+        mtu: Option<Bytes>,
+        /// Whether routers report the MTU to the senders of longer packets, by ICMP errors; false for a black hole. Only with "mtu";
+        /// the default is true.
+        mtu_errors: Option<bool>,
         /// Retransmission on the link, in both directions: a table, empty for the defaults. The default is none.
         arq: Option<Arq>,
         /// Fields that differ from the first named node to the second.
