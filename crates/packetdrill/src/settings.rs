@@ -2,7 +2,8 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AccurateEcnConfig, AccurateEcnOption, Config, Ecn, InitialWindow, LossDetection, PacingConfig, Profile, RetryLimit,
+    AccurateEcnConfig, AccurateEcnOption, Config, Ecn, InitialWindow, LossDetection, MtuProbing, PacingConfig,
+    PathMtuConfig, Profile, RetryLimit,
 };
 
 /// The settings, initially Linux's defaults.
@@ -44,7 +45,8 @@ pub(crate) struct Settings {
     pub(crate) ecn_option: u32,
     pub(crate) ecn_beacons: u32,
     pub(crate) ecn_fallback: bool,
-    pub(crate) mtu_probing: bool,
+    /// `tcp_mtu_probing` and the parameters of the search.
+    pub(crate) path_mtu: PathMtuConfig,
     /// `tcp_fastopen`'s bits.
     pub(crate) fast_open: u32,
     pub(crate) fast_open_key: Option<[u8; 16]>,
@@ -94,7 +96,7 @@ impl Default for Settings {
             ecn_option: 2,
             ecn_beacons: 3,
             ecn_fallback: true,
-            mtu_probing: false,
+            path_mtu: PathMtuConfig::LINUX,
             fast_open: Self::FAST_OPEN_CLIENT,
             fast_open_key: None,
             flush_metrics: false,
@@ -118,10 +120,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "tcp_limit_output_bytes",
     "tcp_autocorking",
     "tcp_fastopen_blackhole_timeout_sec",
-    "tcp_base_mss",
-    "tcp_mtu_probe_floor",
-    "tcp_probe_threshold",
-    "tcp_probe_interval",
     "tcp_challenge_ack_limit",
     "tcp_tso_rtt_log",
     "tcp_max_syn_backlog",
@@ -133,7 +131,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "tcp_retries1",
     "tcp_synack_retries",
     "tcp_thin_linear_timeouts",
-    "tcp_min_snd_mss",
     "tcp_comp_sack_nr",
     "tcp_comp_sack_delay_ns",
     "tcp_comp_sack_slack_ns",
@@ -225,7 +222,18 @@ impl Settings {
                 Some(key) => self.fast_open_key = Some(key),
                 None => self.block(format!("{name}={value} is no key")),
             },
-            ("tcp_mtu_probing", Some(mode)) => self.mtu_probing = mode > 1,
+            ("tcp_mtu_probing", Some(mode)) => {
+                self.path_mtu.probing = match mode {
+                    0 => MtuProbing::Off,
+                    1 => MtuProbing::AfterBlackHole,
+                    _ => MtuProbing::Always,
+                };
+            }
+            ("tcp_base_mss", Some(bytes)) => self.path_mtu.base_mss = short(bytes),
+            ("tcp_mtu_probe_floor", Some(bytes)) => self.path_mtu.floor_mss = short(bytes),
+            ("tcp_min_snd_mss", Some(bytes)) => self.path_mtu.min_mss = short(bytes),
+            ("tcp_probe_threshold", Some(bytes)) => self.path_mtu.threshold = short(bytes),
+            ("tcp_probe_interval", Some(seconds)) => self.path_mtu.interval = Duration::from_secs(seconds.into()),
             _ if WITHOUT_EFFECT.contains(&key) => {}
             _ => self.note(format!("setting not understood: {name}={value}")),
         }
@@ -323,6 +331,7 @@ impl Settings {
         if let Some(segments) = self.initial_window {
             config.congestion.initial_window = InitialWindow::Segments(segments);
         }
+        config.path_mtu = PathMtuConfig { link_mtu: Some(self.device_mtu), ..self.path_mtu };
         config.limits.syn_retries = self.syn_retries;
         config.limits.syn_linear_timeouts = self.syn_linear_timeouts;
         config.receive.compress_sacks &= self.compress_sacks;
@@ -360,6 +369,10 @@ impl Settings {
         let window = whole.min(0xffff);
         self.initial_receive_window.map_or(window, |segments| window.min(segments.saturating_mul(mss)))
     }
+}
+
+fn short(number: u32) -> u16 {
+    number.try_into().unwrap_or(u16::MAX)
 }
 
 fn integer(text: &str) -> Option<u32> {

@@ -42,6 +42,14 @@ beyond_window = "whole-if-read"
 quick_while_growing = true
 compress_sacks = false
 
+[host.stack.mtu_probing]
+when = "after-black-hole"
+base_mss = "1000 bytes"
+floor_mss = "100 bytes"
+min_mss = "64 bytes"
+interval = "1 min"
+threshold = "16 bytes"
+
 [host.stack.accurate_ecn]
 option = "minimum"
 beacons = 4

@@ -11,6 +11,7 @@ use crate::error::WorldError;
 use crate::flow::{MAX_FLOWS, is_finite};
 use crate::ids::NodeId;
 use crate::layer2::LinkKind;
+use crate::link_mtu;
 use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
 use crate::network::Network;
 
@@ -49,6 +50,7 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     check_gateways(config)?;
     check_cpus(config)?;
     check_addressing(config)?;
+    link_mtu::check(config)?;
     check_flows(config)
 }
 

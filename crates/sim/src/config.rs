@@ -13,6 +13,7 @@ use holdover_tcp::Config;
 
 use crate::ids::{LinkId, NodeId};
 use crate::layer2::Layer2;
+use crate::link_mtu::LinkMtu;
 use crate::mobility::{Attachment, MobileHost, RadioCell};
 
 /// A whole world.
@@ -296,6 +297,8 @@ pub struct LinkBetween {
     pub backward: LinkConfig,
     /// Its second layer.
     pub layer2: Layer2,
+    /// Its MTU; `None` if it carries packets of any length.
+    pub mtu: Option<LinkMtu>,
 }
 
 /// One application with its traffic.
@@ -388,7 +391,15 @@ pub struct OnOff {
 impl LinkBetween {
     /// A wire with equal directions.
     pub fn wire(name: impl Into<String>, a: NodeId, b: NodeId, config: LinkConfig) -> Self {
-        Self { name: name.into(), a, b, forward: config.clone(), backward: config, layer2: Layer2::default() }
+        Self {
+            name: name.into(),
+            a,
+            b,
+            forward: config.clone(),
+            backward: config,
+            layer2: Layer2::default(),
+            mtu: None,
+        }
     }
 
     /// When both directions carry packets of all families again after link-up at `up`: the link forwards, and the host has its addresses

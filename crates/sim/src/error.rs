@@ -161,6 +161,26 @@ pub enum WorldError {
         /// The reason.
         error: ConfigError,
     },
+    /// The MTU of a link is too small or too large.
+    #[error("link {link} has an MTU of {bytes} bytes, expected {least} to {most}")]
+    Mtu {
+        /// The link.
+        link: String,
+        /// The MTU.
+        bytes: u32,
+        /// The least that is accepted.
+        least: u32,
+        /// The most that is accepted.
+        most: u32,
+    },
+    /// A link with an MTU in a world with identities.
+    #[error("link {link} has an MTU and {node} an identity, whose TCP does not know the length that ESP adds")]
+    MtuAndIdentity {
+        /// The link.
+        link: String,
+        /// The host.
+        node: String,
+    },
     /// A Pareto distribution with this shape has no mean.
     #[error("flow {flow}: a Pareto shape of {shape} has no mean, expected a number above 1")]
     Shape {

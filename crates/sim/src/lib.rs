@@ -51,6 +51,7 @@ mod icmp;
 mod identity;
 mod ids;
 mod layer2;
+mod link_mtu;
 mod mobility;
 mod neighbour;
 mod network;
@@ -74,6 +75,7 @@ pub use frame::Frame;
 pub use holdover_hip::esp::EspSuite;
 pub use ids::{FlowId, LinkId, NodeId};
 pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};
+pub use link_mtu::LinkMtu;
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,

@@ -15,6 +15,7 @@ use crate::frame::{Frame, FramePool};
 use crate::icmp::IcmpErrors;
 use crate::ids::{LinkId, NodeId};
 use crate::layer2::Families;
+use crate::link_mtu::LinkMtu;
 use crate::mobility::{Attachment, CellId};
 use crate::observer::{Dropped, Medium, Observer, Place, Transit};
 use crate::routing::Routes;
@@ -76,6 +77,9 @@ pub(crate) struct Network {
     /// The second layer of each link that has one.
     pub(crate) segments: Vec<Option<Box<Segment>>>,
     has_segments: bool,
+    /// The MTU of each link that has one.
+    mtus: Vec<Option<LinkMtu>>,
+    has_mtus: bool,
     pub(crate) schedule: Schedule,
     pub(crate) sources: Sources,
     pub(crate) pool: FramePool,
@@ -158,6 +162,8 @@ impl Network {
             carries: vec![[true; 2]; config.links.len()],
             has_segments: segments.iter().any(Option::is_some),
             segments,
+            has_mtus: config.links.iter().any(|link| link.mtu.is_some()),
+            mtus: config.links.iter().map(|link| link.mtu).collect(),
             schedule: Schedule::new(sources.sampler + 1),
             sources,
             pool: FramePool::default(),
@@ -196,7 +202,11 @@ impl Network {
         observer: &mut O,
     ) {
         observer.dropped(now, why, &frame);
-        let (Dropped::NoRoute(node) | Dropped::HopLimit(node) | Dropped::Unresolved(node)) = why else { return };
+        let (Dropped::NoRoute(node) | Dropped::HopLimit(node) | Dropped::TooBig(node) | Dropped::Unresolved(node)) =
+            why
+        else {
+            return;
+        };
         if self.routes.is_router(node)
             && let Some(error) = self.icmp.about(now, node, kind, &frame)
         {
@@ -273,6 +283,10 @@ impl Network {
         mut frame: Box<Frame>,
         observer: &mut O,
     ) {
+        if self.has_mtus {
+            let Some(fits) = self.pass_mtu(now, index, frame, observer) else { return };
+            frame = fits;
+        }
         if self.has_segments {
             let Some(passes) = self.pass_segment(now, index, frame, observer) else { return };
             frame = passes;
@@ -296,6 +310,28 @@ impl Network {
         }
         let deadline = hop.link.deadline();
         self.schedule.set(index, deadline);
+    }
+
+    /// Returns a frame that fits the MTU of the link that it is about to enter. A longer one is dropped, and a router reports that to its
+    /// sender, unless the link is a black hole.
+    fn pass_mtu<O: Observer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        frame: Box<Frame>,
+        observer: &mut O,
+    ) -> Option<Box<Frame>> {
+        let Some(LinkMtu { bytes, is_reported }) = self.mtus[index / 2] else { return Some(frame) };
+        if frame.raw || holdover_link::Frame::wire_len(&frame) <= bytes {
+            return Some(frame);
+        }
+        let why = Dropped::TooBig(self.hops[index].from);
+        if is_reported {
+            self.refuse(now, why, Unreachable::PacketTooBig { mtu: bytes }, frame, observer);
+        } else {
+            observer.dropped(now, why, &frame);
+        }
+        None
     }
 
     #[inline]

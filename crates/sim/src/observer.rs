@@ -50,6 +50,8 @@ pub enum Dropped {
     NoRoute(NodeId),
     /// Its hop limit was exceeded at a router.
     HopLimit(NodeId),
+    /// It is longer than the MTU of the link that leads on from a node.
+    TooBig(NodeId),
     /// A mechanism of its host dropped it.
     Filtered(NodeId),
     /// A node could not resolve the neighbour: it did not answer, too many packets waited for the answer, or the carrier was lost.
@@ -76,6 +78,7 @@ impl Dropped {
             Self::Corrupted(_) => "corrupted",
             Self::NoRoute(_) => "no-route",
             Self::HopLimit(_) => "hop-limit",
+            Self::TooBig(_) => "too-big",
             Self::Filtered(_) => "filtered",
             Self::Unresolved(_) => "unresolved",
             Self::Unverified(_) => "unverified",
@@ -92,6 +95,7 @@ impl Dropped {
             Self::Lost(medium, _) | Self::Corrupted(medium) => DroppedBy::Medium(medium),
             Self::NoRoute(node)
             | Self::HopLimit(node)
+            | Self::TooBig(node)
             | Self::Filtered(node)
             | Self::Unresolved(node)
             | Self::Unverified(node)

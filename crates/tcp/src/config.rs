@@ -1,6 +1,7 @@
 //! Everything that differs between TCPs, in one value. Named sets are in [`crate::Profile`].
 
 mod congestion;
+mod path_mtu;
 mod recovery;
 mod timers;
 
@@ -9,6 +10,7 @@ use holdover_base::Duration;
 pub use congestion::{
     AckCounting, Algorithm, CongestionConfig, CwndIncrease, HyStartVariant, InitialWindow, PacingConfig, SsthreshBasis,
 };
+pub use path_mtu::{MtuProbing, PathMtuConfig};
 pub use recovery::{LossDetection, RecoveryConfig, Reduction, ZeroWindow};
 pub use timers::{
     Estimator, KeepAlive, LimitConfig, PersistConfig, ProbePayload, RetryLimit, RtoConfig, UserTimeoutConfig,
@@ -55,6 +57,8 @@ pub struct Config {
     pub user_timeout: UserTimeoutConfig,
     /// Data in SYNs (RFC 7413).
     pub fast_open: FastOpenConfig,
+    /// Path MTU discovery by probing (RFC 4821).
+    pub path_mtu: PathMtuConfig,
 }
 
 /// Protection against wrapped sequence numbers: the treatment of a segment whose timestamp is older than the latest (RFC 7323
@@ -307,6 +311,7 @@ impl Config {
             limits: LimitConfig::RFC,
             user_timeout: UserTimeoutConfig::RFC,
             fast_open: FastOpenConfig::OFF,
+            path_mtu: PathMtuConfig::LINUX,
         }
     }
 

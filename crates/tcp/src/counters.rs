@@ -50,6 +50,8 @@ counted_enum! {
         LossRecovery = "loss-recovery",
         /// A tail loss probe (RFC 8985 section 7).
         LossProbe = "loss-probe",
+        /// New data in a segment larger than the others, a probe of the path MTU (RFC 4821).
+        MtuProbe = "mtu-probe",
         /// The owner requested a retransmission.
         Requested = "requested-retransmit",
         /// A probe of a zero window (RFC 9293 section 3.8.6.1).

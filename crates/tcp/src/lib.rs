@@ -22,6 +22,7 @@ mod endpoint;
 pub mod fuzz;
 mod on_demand;
 mod pacing;
+mod path_mtu;
 mod profile;
 mod receive_buffer;
 mod recovery;
@@ -35,9 +36,9 @@ pub use ace::EcnBytes;
 pub use config::{
     AccurateEcnConfig, AccurateEcnOption, AccurateEcnRules, AckCounting, AckPolicy, Algorithm, BeyondWindow,
     BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator, FastOpenConfig, HyStartVariant,
-    InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, Paws, PersistConfig, ProbePayload,
-    ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig,
-    WindowUpdate, ZeroWindow,
+    InitialWindow, KeepAlive, LimitConfig, LossDetection, MtuProbing, PacingConfig, PathMtuConfig, Paws, PersistConfig,
+    ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis,
+    UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{
     AccurateEcnSeen, AfterRetransmit, Connection, EcnFeedback, Event, IcmpEffect, Opening, Resumption, Transmit,
@@ -45,6 +46,7 @@ pub use connection::{
 pub use counters::{Counters, Disposition, Reason};
 pub use ecn::EcnField;
 pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing, reset_for};
+pub use path_mtu::MtuRange;
 pub use profile::{Profile, UnknownProfile};
 pub use recovery::RecoveryState;
 pub use state::{ConnectionError, State};

@@ -46,6 +46,7 @@ impl Kernel {
                 connection.set_accurate_ecn(config);
             }
         }
+        self.note_route();
     }
 
     /// `connect` with `TCP_FASTOPEN_CONNECT`: if the SYN may carry data, it waits for that data. `None` for an ordinary call.

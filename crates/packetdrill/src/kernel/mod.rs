@@ -6,8 +6,10 @@ mod attempt;
 mod call;
 mod chronograph;
 mod fast_open;
+mod offload;
 mod options;
 mod receive;
+mod route;
 mod send;
 mod socket;
 mod socket_options;
@@ -24,6 +26,8 @@ use crate::report::IpVersion;
 use crate::settings::Settings;
 pub(crate) use attempt::{Attempt, Progress, Returned};
 use chronograph::Chronograph;
+use offload::mark_bursts;
+use route::Routes;
 pub(crate) use send::is_fast_open;
 use socket::{Role, Socket};
 
@@ -44,6 +48,9 @@ pub(crate) struct Kernel {
     /// A connection's pending ICMP error, until it is read.
     soft_errors: BTreeMap<ConnectionId, &'static str>,
     chronographs: BTreeMap<ConnectionId, Chronograph>,
+    routes: Routes,
+    /// Whether the script sees single segments of bursts.
+    shows_bursts: bool,
     steps: u64,
 }
 
@@ -76,6 +83,7 @@ impl Addresses {
 impl Kernel {
     pub(crate) fn new(now: Instant, addresses: Addresses, settings: Settings, profile: Option<Profile>) -> Self {
         let config = EndpointConfig { addresses: vec![addresses.local.ip()], secret: *b"packet scripts.." };
+        let routes = Routes::new(settings.mtu());
         let mut kernel = Self {
             now,
             endpoint: Endpoint::new(config),
@@ -86,6 +94,8 @@ impl Kernel {
             outbox: VecDeque::new(),
             soft_errors: BTreeMap::new(),
             chronographs: BTreeMap::new(),
+            routes,
+            shows_bursts: false,
             steps: 0,
         };
         kernel.apply_settings();
@@ -102,6 +112,11 @@ impl Kernel {
 
     pub(crate) fn settings_mut(&mut self) -> &mut Settings {
         &mut self.settings
+    }
+
+    /// The script sees single segments as the device sends them (`--strict_segments`).
+    pub(crate) fn show_bursts(&mut self) {
+        self.shows_bursts = true;
     }
 
     /// Whether the script exceeded the step limit.
@@ -172,6 +187,7 @@ impl Kernel {
 
     /// Sends segments and handles events until nothing more happens at the current time.
     fn settle(&mut self) {
+        self.follow_routes();
         while !self.is_exhausted() {
             let mut quiet = true;
             while let Some((id, event)) = self.endpoint.poll_event() {
@@ -186,10 +202,18 @@ impl Kernel {
                     _ => {}
                 }
             }
+            let mut burst = None;
             while let Some(outgoing) = self.endpoint.poll_transmit(self.now) {
                 self.steps += 1;
                 quiet = false;
                 let mut packet = outgoing.packet;
+                if let Some(id) = outgoing.connection {
+                    self.routes.note_sent(id);
+                    if let Some(connection) = self.endpoint.connection(id).filter(|_| self.shows_bursts) {
+                        let len = packet.tcp().map_or(0, |segment| segment.payload.len());
+                        mark_bursts(&mut burst, Some((id, connection, outgoing.reason, len)), &mut self.outbox);
+                    }
+                }
                 if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
                     // The two lowest bits belong to ECN, for any IP_TOS.
                     packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
@@ -200,6 +224,7 @@ impl Kernel {
                     break;
                 }
             }
+            mark_bursts(&mut burst, None, &mut self.outbox);
             if quiet {
                 break;
             }

@@ -57,7 +57,7 @@ pub fn run(script: &Script, options: &RunOptions, read: &mut ReadFile<'_>) -> Re
     if let Some(init) = &script.init {
         shell::apply(&init.text, &mut settings, read);
     }
-    let blocker = settings.blockers().first().cloned().or_else(|| support::missing(script, &settings));
+    let blocker = settings.blockers().first().cloned().or_else(|| support::missing(script));
     if let Some(reason) = blocker {
         let notes = settings.notes().to_vec();
         return Report { ip_version, verdict: Verdict::NotRun, reason: Some(reason), differences: Vec::new(), notes };
@@ -144,7 +144,11 @@ struct Due {
 }
 
 impl Runner {
-    fn new(script: &Script, options: &RunOptions, kernel: Kernel) -> Self {
+    fn new(script: &Script, options: &RunOptions, mut kernel: Kernel) -> Self {
+        let strict_segments = script.option("strict_segments").is_some();
+        if strict_segments {
+            kernel.show_bursts();
+        }
         let number = |name| script.option(name)?.parse::<f64>().ok().filter(|number| (0.0..1e12).contains(number));
         let tolerance = options.tolerance_usecs.map(|usecs| usecs.min(1 << 40) as f64);
         Self {
@@ -155,7 +159,7 @@ impl Runner {
             tolerance_percent: number("tolerance_percent").unwrap_or(TOLERANCE_PERCENT),
             timestamp_tick: number("tcp_ts_tick_usecs").map_or(0, |usecs| usecs as i64),
             timestamp_echo_scaled: script.option("tcp_ts_ecr_scaled").is_some(),
-            strict_segments: script.option("strict_segments").is_some(),
+            strict_segments,
             variables: info::named_values(),
             differences: Vec::new(),
             blocked: None,

@@ -2,7 +2,6 @@
 
 use crate::ast::{Action, Body, Call, PacketSpec, Script, TcpOption};
 use crate::constants;
-use crate::settings::Settings;
 
 /// Supported calls.
 const CALLS: &[&str] = &[
@@ -55,24 +54,16 @@ const MISSING: &[(&str, &str)] = &[
 ];
 
 /// The first unsupported feature needed by a script.
-pub(super) fn missing(script: &Script, settings: &Settings) -> Option<String> {
+pub(super) fn missing(script: &Script) -> Option<String> {
     const OPTIONS: &[&str] = &["wire_client", "wire_server", "so_filename", "is_anyip", "psp_udp_port"];
     if let Some(name) = OPTIONS.iter().find(|name| script.option(name).is_some()) {
         return Some(format!("packetdrill's --{name}"));
     }
-    let of_events = script.events.iter().find_map(|event| match &event.action {
+    script.events.iter().find_map(|event| match &event.action {
         Action::Packet(packet) => of_packet(packet),
         Action::Call(call) => of_call(call),
         Action::Command(_) | Action::Code(_) => None,
-    });
-    of_events.or_else(|| of_settings(settings))
-}
-
-fn of_settings(settings: &Settings) -> Option<String> {
-    if settings.mtu_probing {
-        return Some("probing of the path MTU by segments (tcp_mtu_probing)".to_owned());
-    }
-    None
+    })
 }
 
 fn of_packet(packet: &PacketSpec) -> Option<String> {

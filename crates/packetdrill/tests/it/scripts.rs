@@ -133,6 +133,35 @@ fn settings_of_commands_reach_the_connection() {
     assert_eq!(report.differences, []);
 }
 
+/// A connection keeps its route until it has sent a packet: the first burst after the change has segments of the old size. The last of
+/// several full segments that leave as one packet has PSH.
+// Claim: With `tcp_mtu_probing=2` a script sees a probe of the path MTU, and segments of its size once the route permits them.
+#[test]
+fn a_probe_raises_the_segment_size_as_far_as_the_route_permits() {
+    let script = "--strict_segments\n\
+                  `sysctl -q net.ipv4.tcp_sack=0 net.ipv4.tcp_timestamps=0 net.ipv4.tcp_mtu_probing=2 net.ipv4.tcp_base_mss=1000\n\
+                  ip route change 192.0.2.1 dev tun0 mtu lock 1240 initcwnd 12`\n\
+                  0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n\
+                  +0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+                  +0 < S 0:0(0) win 65535 <mss 1460>\n+0 > S. 0:0(0) ack 1 <mss 1200>\n\
+                  +.01 < . 1:1(0) ack 1 win 65535\n+0 accept(3, ..., ...) = 4\n\
+                  +0 write(4, ..., 9400) = 9400\n\
+                  +0 > . 1:1231(1230) ack 1\n+0 > . 1231:2431(1200) ack 1\n+0 > . 2431:3631(1200) ack 1\n\
+                  +0 > . 3631:4831(1200) ack 1\n+0 > . 4831:6031(1200) ack 1\n+0 > P. 6031:7231(1200) ack 1\n\
+                  +0 > . 7231:8431(1200) ack 1\n+0 > P. 8431:9401(970) ack 1\n\
+                  +.01 < . 1:1(0) ack 9401 win 65535\n\
+                  +0 `ip route change 192.0.2.1 dev tun0 mtu lock 1500 initcwnd 12`\n\
+                  +0 write(4, ..., 1400) = 1400\n+0 > . 9401:10601(1200) ack 1\n+0 > P. 10601:10801(200) ack 1\n\
+                  +.01 < . 1:1(0) ack 10801 win 65535\n\
+                  +0 write(4, ..., 1400) = 1400\n+0 > . 10801:12031(1230) ack 1\n+0 > P. 12031:12201(170) ack 1\n\
+                  +0 %{ assert tcpi_snd_mss == 1230 }%\n";
+    let report = run_text(script, &RunOptions::default());
+    assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed));
+    let off = script.replace("tcp_mtu_probing=2", "tcp_mtu_probing=0");
+    let report = run_text(&off, &RunOptions::default());
+    assert!(report.differences[0].actual.contains("1:1201(1200)"), "{}", report.differences[0]);
+}
+
 /// `connect` to AF_UNSPEC ends a connection by a reset; the next `connect` opens another one, whose segments the script then expects.
 // Claim: A socket can connect again after `connect` to AF_UNSPEC.
 #[test]

@@ -139,6 +139,7 @@ fn reason_code(why: Dropped) -> Option<usize> {
         Dropped::Lost(_, DropCause::QueueFull) | Dropped::Backlog(_) => Some(QUEUE),
         Dropped::Lost(_, DropCause::LinkDown | DropCause::CutOff | DropCause::NotForwarding) => Some(INTERFACE_DOWN),
         Dropped::Lost(..)
+        | Dropped::TooBig(_)
         | Dropped::Filtered(_)
         | Dropped::Unverified(_)
         | Dropped::NoAssociation(_)

@@ -48,6 +48,10 @@ fn place(file: &ScenarioFile, time_limit: Instant, error: &WorldError) -> Proble
         let index = file.mobiles.iter().position(|mobile| mobile.host == host).unwrap_or(0);
         Problem::new(kind, message).under(key).under_index(index).under("mobile")
     };
+    let at_mtu = |name: &str, kind| {
+        let index = file.links.iter().position(|link| link.name == name).unwrap_or(0);
+        Problem::new(kind, error.to_string()).under("mtu").under_index(index).under("link")
+    };
     match error {
         WorldError::Unreachable { flow, from, to } => {
             let message = format!("no path leads from \"{from}\" to \"{to}\"");
@@ -77,6 +81,8 @@ fn place(file: &ScenarioFile, time_limit: Instant, error: &WorldError) -> Proble
             let message = "these can never act: no flow of a host that they look after comes through this router";
             Problem::new(ErrorKind::Conflict, message).under("mechanisms").under_index(index).under("router")
         }
+        WorldError::Mtu { link, .. } => at_mtu(link, ErrorKind::BadValue),
+        WorldError::MtuAndIdentity { link, .. } => at_mtu(link, ErrorKind::Conflict),
         other => Problem::new(ErrorKind::BadValue, other.to_string()),
     }
 }

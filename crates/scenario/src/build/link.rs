@@ -7,7 +7,7 @@ use holdover_link::{
     Alternating, Arq, CoDel, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy,
     Outages, QueueLimit, QueuedFate, Rate, Reordering,
 };
-use holdover_sim::LinkBetween;
+use holdover_sim::{LinkBetween, LinkMtu};
 
 use super::bit_errors;
 use super::compression;
@@ -17,7 +17,7 @@ use super::{above_zero, check_name, check_new, turns};
 use crate::error::ErrorKind;
 use crate::file::{self, DirectionRef, Distribution, LengthTable, Link, OneWay, ScenarioFile};
 use crate::problem::{Problem, Under};
-use crate::quantity::{DataRate, QueueSize};
+use crate::quantity::{Bytes, DataRate, QueueSize};
 use crate::traces::{Loaded, Traces};
 use crate::word::OrNone;
 
@@ -66,7 +66,23 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
         forward: make(link.forward.as_ref(), "forward")?,
         backward: make(link.backward.as_ref(), "backward")?,
         layer2,
+        mtu: mtu(link)?,
     })
+}
+
+fn mtu(link: &Link) -> Result<Option<LinkMtu>, Problem> {
+    let Some(Bytes(given)) = link.mtu else {
+        return match link.mtu_errors {
+            None => Ok(None),
+            Some(_) => Err(Problem::conflict("\"mtu_errors\" is only used with \"mtu\"")).under("mtu_errors"),
+        };
+    };
+    let bytes = u32::try_from(given.0).ok().filter(|bytes| (LinkMtu::LEAST_IPV4..=LinkMtu::MOST).contains(bytes));
+    let bytes = bytes.ok_or_else(|| {
+        let accepted = format!("{} to {} bytes", LinkMtu::LEAST_IPV4, LinkMtu::MOST);
+        Problem::unexpected(ErrorKind::BadValue, given.to_string(), accepted).under("mtu")
+    })?;
+    Ok(Some(LinkMtu { bytes, is_reported: link.mtu_errors.unwrap_or(true) }))
 }
 
 fn codel(table: &file::CoDel) -> Result<CoDel, Problem> {

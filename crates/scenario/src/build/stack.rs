@@ -41,6 +41,7 @@ pub(crate) fn changed(base: &Config, changes: Option<&Short<Stack>>) -> Result<C
     if let Some(OrNone(tick)) = stack.timestamps {
         config.timestamps = tick.map(|tick| tick.0);
     }
+    path_mtu(&mut config, stack).under("mtu_probing")?;
     send(&mut config, stack)?;
     receive(&mut config, stack)?;
     recovery(&mut config, stack);
@@ -86,6 +87,30 @@ fn put_bytes(field: &mut u32, change: Option<Bytes>, key: &str) -> Result<(), Pr
         }
         None => Ok(()),
     }
+}
+
+fn path_mtu(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
+    let Some(Short(changes)) = &stack.mtu_probing else { return Ok(()) };
+    let path_mtu = &mut config.path_mtu;
+    put_word(&mut path_mtu.probing, changes.when);
+    for (field, change, key) in [
+        (&mut path_mtu.base_mss, changes.base_mss, "base_mss"),
+        (&mut path_mtu.floor_mss, changes.floor_mss, "floor_mss"),
+        (&mut path_mtu.min_mss, changes.min_mss, "min_mss"),
+        (&mut path_mtu.threshold, changes.threshold, "threshold"),
+    ] {
+        // Linux's least `tcp_min_snd_mss`; a threshold may be smaller.
+        let least = if key == "threshold" { 1 } else { 48 };
+        if let Some(Bytes(bytes)) = change {
+            let fits = u16::try_from(bytes.0).ok().filter(|bytes| (least..=65_495).contains(bytes));
+            *field = fits.ok_or_else(|| {
+                let accepted = format!("{least} to 65495 bytes");
+                Problem::unexpected(ErrorKind::BadValue, bytes.to_string(), accepted).under(key)
+            })?;
+        }
+    }
+    put_time(&mut path_mtu.interval, changes.interval);
+    Ok(())
 }
 
 fn fast_open_config(fast_open: FastOpen) -> FastOpenConfig {

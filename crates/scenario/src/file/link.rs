@@ -112,6 +112,12 @@ with_direction! {
         /// Whether the host of an Ethernet makes its IPv6 address and default route from its router's advertisements on real
         /// kernels, with duplicate address detection, whenever it has lost them. The default is false: they are static.
         slaac: Option<bool>,
+        /// The longest packet that the link carries, IP header included: 576 to 65535 bytes, with IPv6 flows at least 1280. Longer
+        /// ones are dropped before they enter it. The default is no limit.
+        mtu: Option<Bytes>,
+        /// Whether routers report the MTU to the senders of longer packets, by ICMP errors; false for a black hole. Only with "mtu";
+        /// the default is true.
+        mtu_errors: Option<bool>,
         /// Retransmission on the link, in both directions: a table, empty for the defaults. The default is none.
         arq: Option<Arq>,
         /// Fields that differ from the first named node to the second.

@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 
 use holdover_tcp::{
     AccurateEcnOption, AccurateEcnRules, AckCounting, Algorithm, BeyondWindow, BufferGrowth, CwndIncrease, Ecn,
-    Estimator, HyStartVariant, LossDetection, Paws, ProbePayload, Profile, Reduction, SsthreshBasis, WindowUpdate,
-    ZeroWindow,
+    Estimator, HyStartVariant, LossDetection, MtuProbing, Paws, ProbePayload, Profile, Reduction, SsthreshBasis,
+    WindowUpdate, ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -90,6 +90,11 @@ vocabulary!(SsthreshBasis as "SsthreshBasis" {
     Self::SendWindow => "send-window",
 });
 vocabulary!(Estimator as "Estimator" { Self::Rfc6298 => "rfc6298", Self::Linux => "linux", Self::Ns2 => "ns2" });
+vocabulary!(MtuProbing as "MtuProbing" {
+    Self::Off => "off",
+    Self::AfterBlackHole => "after-black-hole",
+    Self::Always => "always",
+});
 vocabulary!(ProbePayload as "ProbePayload" { Self::Empty => "empty", Self::OneByte => "one-byte" });
 
 /// A TCP stack: a profile and changes to it. Without a profile, the changes apply to the stack of the next level up (flow, host or scenario).
@@ -117,6 +122,8 @@ pub(crate) struct Stack {
     pub(crate) accurate_ecn: Option<AccurateEcn>,
     /// Whether data is sent and taken in SYNs (TCP Fast Open, RFC 7413): never, with a cookie that the server has given, or without one.
     pub(crate) fast_open: Option<Word<FastOpen>>,
+    /// Path MTU discovery by probes (RFC 4821): when, or a table.
+    pub(crate) mtu_probing: Option<Short<PathMtu>>,
     /// Sending.
     pub(crate) send: Option<Send>,
     /// Receiving and acknowledging.
@@ -177,6 +184,38 @@ vocabulary!(FastOpen as "FastOpen" {
     Self::Cookie => "cookie",
     Self::NoCookie => "no-cookie",
 });
+
+/// Path MTU discovery by probes (RFC 4821), as in Linux.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PathMtu {
+    /// When the path is probed: never, once repeated timeouts indicate that the path drops large packets without an ICMP error, or always.
+    pub(crate) when: Option<Word<MtuProbing>>,
+    /// The data of a segment at which a search begins.
+    pub(crate) base_mss: Option<Bytes>,
+    /// The least to which repeated timeouts lower it.
+    pub(crate) floor_mss: Option<Bytes>,
+    /// The least segment size, options included, that the peer or the path can ask for.
+    pub(crate) min_mss: Option<Bytes>,
+    /// How long after its begin a finished search begins anew.
+    pub(crate) interval: Option<Time>,
+    /// A search over fewer bytes than this is finished.
+    pub(crate) threshold: Option<Bytes>,
+}
+
+impl Shorthand for PathMtu {
+    type Text = Word<MtuProbing>;
+    const EXPECTED: &'static str = "\"off\", \"after-black-hole\", \"always\", or a table";
+
+    fn of_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Ok(Self { when: Some(Word::read(text)?), ..Self::default() })
+    }
+
+    fn text(&self) -> Option<String> {
+        let when = self.when?;
+        (*self == Self { when: self.when, ..Self::default() }).then(|| when.name().to_owned())
+    }
+}
 
 /// How data is sent.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]

@@ -193,6 +193,46 @@ fn routes_lead_by_own_links_to_nodes_that_stay() {
 }
 
 #[test]
+fn an_mtu_is_long_enough_for_every_host() {
+    let radio = "rate = \"2 Mbit/s\"";
+    let with = |more: &str| GOOD.replace(radio, &format!("{radio}\n{more}"));
+    for good in ["mtu = \"576 bytes\"", "mtu = \"1400 B\"\nmtu_errors = false"] {
+        assert!(Scenario::parse("test.toml", &with(good), NoFiles).is_ok(), "{good}");
+    }
+    for (bad, kind, line, field, message) in [
+        ("mtu = 1400", ErrorKind::WrongType, 17, "link.radio.mtu", "unit"),
+        ("mtu = \"575 bytes\"", ErrorKind::BadValue, 17, "link.radio.mtu", "576 to 65535 bytes"),
+        ("mtu = \"1 MB\"", ErrorKind::BadValue, 17, "link.radio.mtu", "576 to 65535 bytes"),
+        ("mtu_errors = false", ErrorKind::Conflict, 17, "link.radio.mtu_errors", "only used with \"mtu\""),
+    ] {
+        let error = error_of(&with(bad));
+        assert_eq!((error.kind, error.location.line, &*error.field), (kind, line, field), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    let ipv6 = with("mtu = \"1279 bytes\"").replace("bulk = \"1 MB\"", "bulk = \"1 MB\"\nipv6 = true");
+    let error = error_of(&ipv6);
+    assert_eq!((error.kind, &*error.field), (ErrorKind::BadValue, "link.radio.mtu"), "{error}");
+    assert!(error.to_string().contains("1280"), "{error}");
+    let identity = with("mtu = \"1400 bytes\"").replace("name = \"client\"", "name = \"client\"\nidentity = {}");
+    let error = error_of(&identity);
+    assert_eq!((error.kind, &*error.field), (ErrorKind::Conflict, "link.radio.mtu"), "{error}");
+}
+
+#[test]
+fn mtu_probing_has_sizes_of_segments() {
+    for (bad, field) in [
+        ("\"sometimes\"", "stack.mtu_probing"),
+        ("{ base_mss = \"47 bytes\" }", "stack.mtu_probing.base_mss"),
+        ("{ floor_mss = \"1 MB\" }", "stack.mtu_probing.floor_mss"),
+        ("{ threshold = \"0 bytes\" }", "stack.mtu_probing.threshold"),
+    ] {
+        let text = GOOD.replace("time_limit", &format!("stack = {{ mtu_probing = {bad} }}\ntime_limit"));
+        let error = error_of(&text);
+        assert_eq!((error.kind, error.location.line, &*error.field), (ErrorKind::BadValue, 2, field), "{error}");
+    }
+}
+
+#[test]
 fn compression_makes_something_shorter() {
     let with = |table: &str| GOOD.replace("delay = \"25 ms\"", &format!("delay = \"25 ms\"\ncompression = {table}"));
     for good in ["{ tcp = \"40 %\" }", "{ udp = \"0 %\", header = \"10 bytes\" }", "{ other = \"99.5 %\" }"] {

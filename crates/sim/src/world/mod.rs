@@ -30,6 +30,7 @@ use crate::forewarning::Forewarning;
 use crate::gateway::Gateway;
 use crate::host::Host;
 use crate::ids::{FlowId, NodeId};
+use crate::link_mtu::bounded;
 use crate::mobility::Mobile;
 use crate::network::Network;
 use crate::observer::{NoObserver, Observer};
@@ -106,8 +107,10 @@ impl World {
             mobiles.push(Mobile::new(mobile, name, config.cells.len(), config.seed));
         }
         check::all_is_within_reach(&config, &network)?;
-        let flows: Vec<Flow> =
-            (0..).zip(&config.flows).map(|(id, flow)| Flow::new(FlowId(id), flow, config.seed)).collect();
+        let flows: Vec<Flow> = (0..)
+            .zip(&config.flows)
+            .map(|(id, flow)| Flow::new(FlowId(id), &bounded(&config, flow), config.seed))
+            .collect();
         let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &addresses, config.seed)).collect();
         let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
         let mut world = Self {

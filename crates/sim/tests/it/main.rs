@@ -17,6 +17,7 @@ mod gateways;
 mod identity;
 mod identity_moves;
 mod marking;
+mod path_mtu;
 mod prediction;
 mod registration;
 mod routing;

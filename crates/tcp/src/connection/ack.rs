@@ -271,6 +271,9 @@ impl Connection {
         self.counters.bytes_acked.0 += u64::from(data);
         report.delivered_bytes = data.saturating_sub(sacked_before);
         self.snd.una = ack;
+        if self.steering.mtu_search.is_some() {
+            self.confirm_mtu_probe(now);
+        }
         if self.snd.urgent.is_some_and(|end| end.le(ack)) {
             self.snd.urgent = None;
         }

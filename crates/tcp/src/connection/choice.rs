@@ -57,6 +57,8 @@ pub(super) enum Blocked {
     Held,
     /// The previous burst has not left at the pacing rate yet.
     Pacer,
+    /// A probe of the path MTU waits for room in both windows.
+    MtuProbe,
 }
 
 impl Connection {
@@ -168,6 +170,11 @@ impl Connection {
             }
             let reason = if self.recovery.episode.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
             return Ok(Choice::Retransmit(index as u32, reason));
+        }
+        if self.steering.mtu_search.is_some()
+            && let Some(result) = self.choose_mtu_probe(now)
+        {
+            return result;
         }
         let (len, fin, mut reason) = match self.choose_new() {
             Ok(new) => new,

@@ -7,7 +7,8 @@ use holdover_wire::{Seq, SeqRange};
 
 use crate::config::{AckPolicy, ReceiveConfig, UserTimeoutConfig};
 use crate::counters::Reason;
-use crate::on_demand::Absent;
+use crate::on_demand::{Absent, OnDemand};
+use crate::path_mtu::MtuSearch;
 use crate::right_sizing::{ASSUMED_SHARE, RightSizing};
 
 /// An address and port: a [`SocketAddr`] without the flow label and scope that a TCP segment does not have.
@@ -276,7 +277,7 @@ pub(crate) struct Probing {
     pub(crate) backoff: u32,
 }
 
-/// State set by the owner's verbs, and by the peer's options.
+/// State set by the owner's verbs, and by the peer's options; and what only some configurations have.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Steering {
     /// The limit of the window that is advertised, in bytes.
@@ -291,6 +292,15 @@ pub(crate) struct Steering {
     pub(crate) option_room: u32,
     /// The user timeout, where it is not the configuration's any more.
     pub(crate) user_timeout: Option<Box<UserTimeoutConfig>>,
+    /// The search for the path MTU by probes, if configured.
+    pub(crate) mtu_search: Option<Box<MtuSearch>>,
+}
+
+impl OnDemand<Steering> {
+    #[inline]
+    pub(crate) fn mtu_search_mut(&mut self) -> Option<&mut MtuSearch> {
+        self.if_present()?.mtu_search.as_deref_mut()
+    }
 }
 
 impl Absent for Steering {
@@ -301,6 +311,7 @@ impl Absent for Steering {
         barred_below: None,
         option_room: 0,
         user_timeout: None,
+        mtu_search: None,
     };
 }
 

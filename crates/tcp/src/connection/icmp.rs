@@ -7,7 +7,6 @@ use holdover_wire::{Seq, Unreachable};
 
 use super::{Connection, Event};
 use crate::config::RetryLimit;
-use crate::counters::Reason;
 use crate::recovery::RecoveryState;
 use crate::state::{ConnectionError, State};
 
@@ -27,9 +26,6 @@ pub enum IcmpEffect {
 }
 
 impl Connection {
-    /// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.
-    const LEAST_MSS: u32 = 500;
-
     /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`.
     pub fn handle_icmp(&mut self, now: Instant, kind: Unreachable, quoted: Seq) -> IcmpEffect {
         if !self.may_be_quoted(quoted) {
@@ -100,29 +96,6 @@ impl Connection {
             _ => self.on_retransmit_timeout(now),
         }
         true
-    }
-
-    /// Path MTU discovery: what is larger than the path takes is cut up and sent again.
-    fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
-        let ip_header = if self.remote.ip.is_ipv6() { 40 } else { 20 };
-        let options = if self.timestamps.is_some() { 12 } else { 0 };
-        // For an old router that does not report its MTU, the least MTU is assumed (RFC 1191 section 5 suggests a table; RFC 4821's
-        // base of 1024 bytes serves as well).
-        let mtu = if mtu == 0 { 1024 } else { mtu };
-        let mss = mtu.saturating_sub(ip_header + 20 + options).max(Self::LEAST_MSS);
-        if self.shrink_syn(mss + options) {
-            return IcmpEffect::SmallerSegments;
-        }
-        if mss >= self.snd.mss {
-            return IcmpEffect::Ignored;
-        }
-        self.snd.mss = mss;
-        self.queue.mark_all_lost(|_, sent| sent.payload.len() as u32 <= mss);
-        if self.queue.lost() > 0 {
-            self.repair_without_congestion();
-            self.pending.head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
-        }
-        IcmpEffect::SmallerSegments
     }
 
     /// The segments were lost by their size, not by congestion: they are retransmitted without a reduction, and their duplicate

@@ -309,8 +309,8 @@ impl Connection {
         self.recovery.episode.to_mut().marked_below = Some(edge);
     }
 
-    /// Begins recovery if a segment is marked lost; else the state follows the outstanding data. Returns whether it
-    /// began.
+    /// Begins recovery if a segment is marked lost, unless it was too large a probe of the path MTU; else the state follows the
+    /// outstanding data. Returns whether there is something to repair.
     fn maybe_enter_recovery(&mut self, now: Instant) -> bool {
         let fresh = self.recovery.episode.if_present().is_some_and(|episode| core::mem::take(&mut episode.fresh_loss));
         let evident = self.queue.lost() > 0 && !self.is_barred(self.snd.una);
@@ -320,6 +320,9 @@ impl Connection {
         if !evident {
             self.try_to_open();
             return false;
+        }
+        if self.steering.mtu_search.is_some() && self.reject_mtu_probe() {
+            return true;
         }
         if self.loss_detection() == LossDetection::Tahoe {
             self.enter_loss_without_timeout(now);

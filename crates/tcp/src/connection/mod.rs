@@ -35,6 +35,7 @@ mod model;
 mod open;
 mod output;
 mod pace;
+mod path_mtu;
 mod predict;
 mod rack;
 mod receive;

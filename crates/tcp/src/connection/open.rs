@@ -28,9 +28,6 @@ const fn default_mss(remote: IpAddr) -> u16 {
     if remote.is_ipv6() { 1220 } else { 536 }
 }
 
-/// No peer may ask for segments smaller than this (Linux `TCP_MIN_SND_MSS`): it would multiply the work per byte.
-const MIN_MSS: u16 = 48;
-
 /// Parameters of a new connection: addresses and initial numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opening {
@@ -137,7 +134,8 @@ impl Connection {
     }
 
     fn take_syn_options(&mut self, now: Instant, options: &TcpOptions) {
-        let offered = options.mss.unwrap_or(default_mss(self.remote.ip)).max(MIN_MSS);
+        // No peer may ask for segments that are tiny: it would multiply the work per byte.
+        let offered = options.mss.unwrap_or(default_mss(self.remote.ip)).max(self.config.path_mtu.min_mss);
         // Our own limit bounds what we send as well: both ends of a path share its MTU.
         let header_room = if options.timestamps.is_some() && self.timestamps.is_some() { 12 } else { 0 };
         self.snd.mss = u32::from(offered.min(self.config.mss)).saturating_sub(header_room).max(1);
@@ -153,6 +151,7 @@ impl Connection {
             (None, state) => *state = None,
             (Some(_), None) => {}
         }
+        self.start_mtu_search(now, offered);
         // RFC 7323 section 2.3: a shift above 14 is taken for 14; both sides scale or none.
         match (options.window_scale, self.config.window_scale) {
             (Some(theirs), Some(ours)) => {

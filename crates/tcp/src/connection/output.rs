@@ -249,6 +249,9 @@ impl Connection {
         if index == 0 {
             self.pending.head = None;
         }
+        if let Some(search) = self.steering.mtu_search_mut() {
+            search.forget_probe();
+        }
         let most = self.data_room();
         self.queue.split(index, most);
         if self.steering.option_room > 0 {
@@ -316,6 +319,9 @@ impl Connection {
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
         self.queue.push(Sent::new(now, seq, kept).with_flags(flags).with_departure(departure));
+        if reason == Reason::MtuProbe {
+            self.note_mtu_probe(seq);
+        }
         self.charge_pacer(now, len as usize);
         self.after_new_data(now, was_empty, reason);
         Content { seq, flags, payload }

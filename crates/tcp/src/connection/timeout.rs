@@ -55,6 +55,12 @@ impl Connection {
         if self.recovery.retransmits + 1 == self.config.limits.r1 {
             self.events.insert(Event::DeliveryTrouble);
         }
+        if self.steering.mtu_search.is_some()
+            && self.snd.wnd > 0
+            && self.has_retransmitted_for(now, self.config.limits.r1)
+        {
+            self.suspect_black_hole(now);
+        }
         self.counters.timeouts += 1;
         if self.recovery.retransmits == 0 && self.snd.wnd > 0 {
             self.leave_out_options();
@@ -106,14 +112,15 @@ impl Connection {
         match self.config.limits.r2 {
             RetryLimit::Never => false,
             RetryLimit::Retries(most) => self.recovery.retransmits >= most,
-            RetryLimit::LinuxTime(retries) => {
-                let Some(since) = self.recovery.episode.retransmit_stamp.filter(|_| self.recovery.retransmits > 0)
-                else {
-                    return false;
-                };
-                now.saturating_since(since) >= self.linux_time(retries, LINUX_RTO_MIN)
-            }
+            RetryLimit::LinuxTime(retries) => self.has_retransmitted_for(now, retries),
         }
+    }
+
+    /// Whether the first retransmission was as long ago as this number would take from an RTO of 200 ms on (Linux
+    /// `retransmits_timed_out`).
+    fn has_retransmitted_for(&self, now: Instant, retries: u32) -> bool {
+        let since = self.recovery.episode.retransmit_stamp.filter(|_| self.recovery.retransmits > 0);
+        since.is_some_and(|since| now.saturating_since(since) >= self.linux_time(retries, LINUX_RTO_MIN))
     }
 
     /// How long R2 (RFC 9293 section 3.8.3) lets a segment stay unacknowledged at the current RTO; `None` for ever. A

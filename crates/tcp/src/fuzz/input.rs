@@ -4,7 +4,8 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::SeqRange;
 
 use crate::config::{
-    AckPolicy, Config, KeepAlive, LossDetection, ProbePayload, Reduction, RetryLimit, WindowUpdate, ZeroWindow,
+    AckPolicy, Config, KeepAlive, LossDetection, MtuProbing, ProbePayload, Reduction, RetryLimit, WindowUpdate,
+    ZeroWindow,
 };
 use crate::connection::{AfterRetransmit, Connection};
 use crate::profile::Profile;
@@ -117,7 +118,7 @@ impl<'a> Input<'a> {
                 config.recovery.zero_window =
                     self.pick(&[ZeroWindow::Retransmit, ZeroWindow::Freeze, ZeroWindow::PullBack]);
             }
-            11 => config.persist.payload = self.pick(&[ProbePayload::Empty, ProbePayload::OneByte]),
+            11 => self.change_probes(config),
             12 => {
                 config.recovery.reduction =
                     self.pick(&[Reduction::Immediate, Reduction::RateHalving, Reduction::Proportional]);
@@ -134,6 +135,18 @@ impl<'a> Input<'a> {
                 config.user_timeout.lower_limit = Duration::from_secs(1);
             }
         }
+    }
+
+    /// Probes of windows, and in a part of the byte of the path MTU, so that inputs that were kept go on meaning what they did.
+    fn change_probes(&mut self, config: &mut Config) {
+        let byte = self.byte();
+        config.persist.payload = if byte & 1 == 0 { ProbePayload::Empty } else { ProbePayload::OneByte };
+        config.path_mtu.probing = match byte >> 1 {
+            112.. => MtuProbing::Always,
+            96.. => MtuProbing::AfterBlackHole,
+            _ => MtuProbing::Off,
+        };
+        config.path_mtu.base_mss = if byte & 2 == 0 { 300 } else { 1024 };
     }
 
     fn change_bits(&mut self, config: &mut Config) {

@@ -77,6 +77,7 @@ pub(super) const fn bsd(detection: LossDetection) -> Config {
         },
         user_timeout: rfc.user_timeout,
         fast_open: rfc.fast_open,
+        path_mtu: rfc.path_mtu,
         mss: rfc.mss,
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{
-    AfterRetransmit, Config, Disposition, Endpoint, EndpointConfig, KeepAlive, LossDetection, Reason, Reduction, State,
+    AfterRetransmit, Config, Disposition, Endpoint, EndpointConfig, InitialWindow, KeepAlive, LossDetection,
+    MtuProbing, PathMtuConfig, Reason, Reduction, State,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -23,6 +24,10 @@ fn sent_for(reason: Reason) -> Script {
             config.sack = true;
             config.recovery.with_sack = LossDetection::Rack;
         }
+        Reason::MtuProbe => {
+            config.path_mtu = PathMtuConfig { probing: MtuProbing::Always, base_mss: 500, ..config.path_mtu };
+            config.congestion.initial_window = InitialWindow::Segments(11);
+        }
         Reason::LimitedTransmit => {}
         Reason::LossRecovery => {
             config.recovery.limited_transmit = false;
@@ -37,6 +42,7 @@ fn sent_for(reason: Reason) -> Script {
     };
     match reason {
         Reason::NewData => t.write(10),
+        Reason::MtuProbe => t.write(9_000),
         Reason::LimitedTransmit => {
             ten_out(&mut t);
             t.inject(seg());

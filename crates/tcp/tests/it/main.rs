@@ -20,6 +20,7 @@ mod properties;
 mod regressions;
 mod rfc2018;
 mod rfc3168;
+mod rfc4821;
 mod rfc5482;
 mod rfc5681;
 mod rfc5682;

@@ -153,6 +153,12 @@ pub enum RealError {
         /// The reason.
         why: &'static str,
     },
+    /// A link has an MTU, which the interfaces of kernels do not get.
+    #[error("link {link} has an MTU, which only the simulator has")]
+    Mtu {
+        /// The link.
+        link: String,
+    },
     /// A host or router could not be created, or has failed.
     #[error("host {host}")]
     Host {
@@ -560,6 +566,9 @@ fn plans(world: &World, options: &RealOptions) -> Result<Vec<HostPlan>, RealErro
     nodes.retain(|node| is_host(node) && !options.simulated.contains(node));
     if nodes.is_empty() {
         return Err(RealError::NothingReal);
+    }
+    if let Some(link) = config.links.iter().find(|link| link.mtu.is_some()) {
+        return Err(RealError::Mtu { link: link.name.clone() });
     }
     nodes.into_iter().map(|node| HostPlan::new(world, node, options)).collect()
 }

@@ -184,6 +184,7 @@ fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
         ("paws", rest.paws != linux.paws),
         ("accurate_ecn", rest.accurate_ecn.rules != linux.accurate_ecn.rules && rest.ecn.accepts_accurate()),
         ("fast_open", rest.fast_open != linux.fast_open),
+        ("mtu_probing", rest.path_mtu != linux.path_mtu),
         ("send", rest.send != linux.send),
         ("receive", rest.receive != linux.receive),
         ("recovery", rest.recovery != linux.recovery),
