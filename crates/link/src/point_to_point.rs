@@ -155,6 +155,11 @@ impl<F: Frame> PointToPoint<F> {
         if self.transmitter.is_always_up() && self.forwards_at.is_none() && self.arq.is_none() {
             return self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
         }
+        self.deadline_of_any()
+    }
+
+    #[inline(never)]
+    fn deadline_of_any(&self) -> Option<Instant> {
         self.poll_timeout().map(|(at, _)| at)
     }
 
@@ -172,6 +177,22 @@ impl<F: Frame> PointToPoint<F> {
         self.clock = self.clock.max(now);
         self.queue.release(self.clock);
         self.clock
+    }
+
+    /// Accepts a frame of `len` bytes that may be compressed, and may be admitted twice.
+    #[inline(never)]
+    fn admit_impaired(&mut self, now: Instant, frame: F, len: u32) {
+        let duplicate = self.impairments.as_mut().is_some_and(|impairments| impairments.duplicates());
+        let copy = duplicate.then(|| frame.clone());
+        let compressed = match &self.compression {
+            Some(compression) => len.saturating_sub(frame.saved_by(compression)),
+            None => len,
+        };
+        self.admit(now, frame, compressed);
+        if let Some(copy) = copy {
+            self.counts.duplicated.add(len);
+            self.admit(now, copy, compressed);
+        }
     }
 
     /// Accepts a frame that is `len` bytes long on the link.
@@ -274,6 +295,7 @@ impl<F: Frame> PointToPoint<F> {
         self.events.push_back(PointToPointEvent::Dropped { at, cause, frame });
     }
 
+    #[inline(never)]
     fn pass_changes(&mut self, now: Instant) {
         loop {
             let Some(timeline) = self.transmitter.timeline() else { return };
@@ -444,22 +466,19 @@ impl<F: Frame> Link for PointToPoint<F> {
         let now = self.advance(now);
         let len = frame.wire_len();
         self.counts.offered.add(len);
-        let duplicate = self.impairments.as_mut().is_some_and(|impairments| impairments.duplicates());
-        let copy = duplicate.then(|| frame.clone());
-        let compressed = match &self.compression {
-            Some(compression) => len.saturating_sub(frame.saved_by(compression)),
-            None => len,
-        };
-        self.admit(now, frame, compressed);
-        if let Some(copy) = copy {
-            self.counts.duplicated.add(len);
-            self.admit(now, copy, compressed);
+        if self.impairments.is_none() && self.compression.is_none() {
+            self.admit(now, frame, len);
+        } else {
+            self.admit_impaired(now, frame, len);
         }
     }
 
+    #[inline]
     fn handle_timeout(&mut self, now: Instant) {
         let now = self.advance(now);
-        self.pass_changes(now);
+        if !self.transmitter.is_always_up() {
+            self.pass_changes(now);
+        }
     }
 
     #[inline]

@@ -81,8 +81,14 @@ impl Host {
     }
 
     /// Its next deadline.
+    #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let mut first = self.endpoint.poll_timeout();
+        let first = self.endpoint.poll_timeout();
+        if self.is_plain() && self.forewarning.is_none() { first } else { self.earliest(first) }
+    }
+
+    /// The earliest of `first` and the deadlines of all but its TCP.
+    fn earliest(&self, mut first: Option<Instant>) -> Option<Instant> {
         if let Some(chain) = &self.chain {
             first = earlier(first, chain.poll_timeout());
         }

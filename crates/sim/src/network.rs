@@ -172,16 +172,22 @@ impl Network {
         })
     }
 
+    /// Sends a packet of a host itself: straight along the link of one with a single link.
+    #[inline(always)]
+    pub(crate) fn send<O: Observer>(&mut self, now: Instant, node: NodeId, frame: Box<Frame>, observer: &mut O) {
+        match self.sole_hops.get(node.index()) {
+            Some(&Some(hop)) if NodeId::of(frame.packet.dst).is_some() => {
+                self.send_along(now, hop as usize, frame, observer);
+            }
+            _ => self.forward(now, node, frame, observer),
+        }
+    }
+
     /// Sends a packet of a node itself, or forwards a received one.
     #[inline]
     pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if let Some(hop) = frame.link.take().and_then(|link| self.hop_from(node, link)) {
             return self.send_along(now, hop, frame, observer);
-        }
-        if let Some(&Some(hop)) = self.sole_hops.get(node.index())
-            && NodeId::of(frame.packet.dst).is_some()
-        {
-            return self.send_along(now, hop as usize, frame, observer);
         }
         if !self.mobile_of.is_empty() {
             return self.forward_among_mobiles(now, node, frame, observer);

@@ -23,6 +23,17 @@ impl World {
     pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(host) = self.host_of[node.index()] else { return self.queue_at_router(node, frame, observer) };
         let host = host as usize;
+        let entry = &mut self.hosts[host];
+        if entry.is_plain() && !entry.external && frame.packet.tcp().is_some() {
+            entry.endpoint.handle_packet(self.now, &frame.packet);
+            self.network.pool.take_back(frame);
+            return self.serve(host, observer);
+        }
+        self.arrive_at_equipped_host(node, host, frame, observer);
+    }
+
+    /// Handles a packet that is not TCP, or that arrived at a host with mechanisms, an identity or a TCP elsewhere.
+    fn arrive_at_equipped_host<O: Observer>(&mut self, node: NodeId, host: usize, frame: Box<Frame>, observer: &mut O) {
         let Some(frame) = self.open(host, frame, observer) else { return };
         if let Payload::Udp(udp) = &frame.packet.payload {
             let flow = usize::from(udp.dst_port.wrapping_sub(FIRST_PORT));
@@ -129,11 +140,12 @@ impl World {
                 self.send_passed_packets(host, observer);
             }
             self.send_pending(host, observer);
-            if self.hosts[host].chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
+            let entry = &mut self.hosts[host];
+            if entry.chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
                 continue;
             }
-            let Some((id, event)) = self.hosts[host].endpoint.poll_event() else { break };
-            let owner = self.hosts[host].owner(id).or_else(|| self.adopt(host, id));
+            let Some((id, event)) = entry.endpoint.poll_event() else { break };
+            let owner = entry.owner(id).or_else(|| self.adopt(host, id));
             if let Some((flow, end)) = owner {
                 let was_over = self.flows[flow.0 as usize].is_over();
                 self.flow_turn(flow, host).hear(end, event, observer);
@@ -154,6 +166,7 @@ impl World {
         }
     }
 
+    #[inline]
     pub(super) fn reschedule_host(&mut self, host: usize) {
         let deadline = self.hosts[host].deadline();
         self.network.schedule.set(self.network.sources.hosts + host, deadline);
@@ -174,7 +187,7 @@ impl World {
             };
             frame.renew(Some(reason));
             if entry.is_plain() {
-                self.network.forward(self.now, entry.node, frame, observer);
+                self.network.send(self.now, entry.node, frame, observer);
             } else {
                 self.send_frame(host, frame, observer);
             }

@@ -249,7 +249,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Whether no transmission is pending. Leave to send less than a full segment is not one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         let Self {
             handshake,

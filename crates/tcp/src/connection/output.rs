@@ -211,6 +211,23 @@ impl Connection {
         }
     }
 
+    /// After a transmission: if the next poll is sure to have nothing to send, does what it would do, and returns true. Most segments of a
+    /// transfer are the ACK of a receiver or the last one that the window has room for.
+    #[inline]
+    pub(crate) fn settle_in_transfer(&mut self, now: Instant) -> bool {
+        if self.is_at_rest() {
+            self.rest();
+            return true;
+        }
+        if self.queue.packets_out() < self.congestion.cwnd() {
+            return false;
+        }
+        let Some(Err(blocked)) = self.choose_in_bulk(now) else { return false };
+        debug_assert_eq!(self.choose(now), Err(blocked));
+        self.settle(now, blocked);
+        true
+    }
+
     /// The window is closed over outstanding data: what the stack does then.
     fn stop_at_zero_window(&mut self, now: Instant) {
         match self.config.recovery.zero_window {

@@ -327,9 +327,7 @@ impl Endpoint {
             if let Some(connection) = entry.connection.as_deref_mut()
                 && let Some(reason) = transmit_into(connection, now, place)
             {
-                // The ACK of a receiver: nothing follows it.
-                if connection.is_at_rest() {
-                    connection.rest();
+                if connection.settle_in_transfer(now) {
                     self.ready.pop_front();
                     self.settle(index);
                 }
