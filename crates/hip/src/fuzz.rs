@@ -2,6 +2,7 @@
 //! `fuzz/corpus/`. They panic if an invariant is broken.
 
 mod hosts;
+mod mutations;
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use holdover_wire::{Packet, Payload, transport_checksum};
 
 pub use self::hosts::run_hosts;
+pub use self::mutations::{Mutations, Outcome};
 use crate::codec::{BuildError, HipPacket, PROTOCOL, Parameter, Received, kind};
 use crate::identity::HostIdentity;
 
@@ -24,6 +26,14 @@ pub fn parse_any(data: &[u8]) {
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
+}
+
+/// [`Mutations::run`] on this thread's rehearsed exchanges.
+pub fn run_mutation(data: &[u8]) {
+    std::thread_local! {
+        static MUTATIONS: Mutations = Mutations::new();
+    }
+    MUTATIONS.with(|mutations| mutations.run(data));
 }
 
 fn packet(data: Vec<u8>) -> Packet {

@@ -350,7 +350,12 @@ mod tests {
         assert!(matches!(error(&not_a_hit.to_string()), InvitationError::Hit { .. }));
         let nameless = Invitation { name: String::new(), ..invitation() };
         assert!(matches!(error(&nameless.to_string()), InvitationError::Peer(PeerError::Name { .. })));
-        let everywhere = Invitation { addresses: vec!["224.0.0.1".parse().unwrap()], ..invitation() };
-        assert!(matches!(error(&everywhere.to_string()), InvitationError::Peer(PeerError::Address { .. })));
+        for address in ["224.0.0.1", "127.0.0.1", "::1", "0.0.0.0", "fe80::1"].map(|text| text.parse().unwrap()) {
+            let addressed = Invitation { addresses: vec![address], ..invitation() };
+            let served = Invitation { servers: vec![address], ..invitation() };
+            for invalid in [addressed, served] {
+                assert!(matches!(error(&invalid.to_string()), InvitationError::Peer(PeerError::Address { .. })));
+            }
+        }
     }
 }

@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod dns;
 pub mod features;
 pub mod files;
+pub mod fuzz;
 pub mod gcm;
 pub mod invitation;
 pub mod metrics;

@@ -80,6 +80,9 @@ impl Found {
                 );
             }
         }
+        for (address, problem) in &host.refused {
+            let _ = writeln!(text, "ignored {address} in the DNS: {problem}");
+        }
         let (name, resolver) = (&self.name, host.resolver);
         let _ = match host.proof {
             Proof::Validated => writeln!(text, "the resolver {resolver} has validated the record of {name} (DNSSEC)"),
@@ -112,6 +115,8 @@ impl Serialize for Found {
             resolver: SocketAddr,
             dnssec: &'static str,
             rendezvous: Vec<String>,
+            /// Addresses that are of no host, and are ignored.
+            ignored: Vec<IpAddr>,
         }
         let dnssec = match self.host.proof {
             Proof::Validated => "validated",
@@ -119,7 +124,9 @@ impl Serialize for Found {
             Proof::Nothing => "none",
         };
         let rendezvous = self.host.servers.iter().map(ToString::to_string).collect();
-        Shown { name: self.name.to_string(), resolver: self.host.resolver, dnssec, rendezvous }.serialize(serializer)
+        let ignored = self.host.refused.iter().map(|(address, _)| *address).collect();
+        Shown { name: self.name.to_string(), resolver: self.host.resolver, dnssec, rendezvous, ignored }
+            .serialize(serializer)
     }
 }
 

@@ -41,6 +41,7 @@ impl Dnsmasq {
         command.arg(format!("--pid-file={}", place.0.join("pid").display()));
         command.arg(format!("--host-record={HOST},192.0.2.7,2001:db8::7"));
         command.arg(format!("--host-record={SERVER},203.0.113.9"));
+        command.arg("--host-record=bare.example.org,127.0.0.1");
         for (name, record) in records {
             command.arg(format!("--dns-rr={name},55,{record}"));
         }
@@ -117,11 +118,13 @@ fn a_host_is_found_in_the_dns() {
     assert!(added.contains("--via ip"), "{added}");
     let added = well(&place, &format!("peer add bare.example.org --dir c {ask}"));
     assert!(added.lines().any(|it| it == "at no address: it has to initiate"), "{added}");
+    assert!(added.contains("ignored 127.0.0.1 in the DNS: it is a loopback address"), "{added}");
 
     let added = json(&well(&place, &format!("peer add bare --dns bare.example.org --json --dir a {ask}")));
     assert_eq!(added["peer"]["name"], "bare");
     assert_eq!(added["peer"]["via"], "udp");
     assert_eq!(added["dns"]["dnssec"], "none");
+    assert_eq!(added["dns"]["ignored"], serde_json::json!(["127.0.0.1"]));
     assert_eq!(added["dns"]["name"], "bare.example.org");
 
     for (words, reason) in [

@@ -197,6 +197,8 @@ fn wrong_words_are_refused() {
         ("peer add x 2001:db8::1 192.0.2.1 --dir d --socket s".to_owned(), "not a HIT"),
         (format!("peer add x {hit} 224.0.0.1 --dir d --socket s"), "multicast"),
         (format!("peer add x {hit} fe80::1 --dir d --socket s"), "link-local"),
+        (format!("peer add x {hit} 127.0.0.1 --dir d --socket s"), "loopback"),
+        ("invite --without-secret --dir d --socket s --name alpha --address ::1".to_owned(), "loopback"),
         (format!("peer add -- -x {hit} --dir d"), "error"),
         ("peer remove nobody --dir d --socket s".to_owned(), "existing ones: none"),
         ("invite --without-secret --dir d --socket s --name a/b".to_owned(), "invalid name"),

@@ -16,6 +16,9 @@ use crate::codec::Builder;
 use crate::crypto::DhKeyPair;
 use crate::esp::Outbound;
 
+/// The most IDs of one UPDATE that are remembered.
+const MAX_IDS: usize = 16;
+
 /// The UPDATEs of an association.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Updates {
@@ -31,6 +34,8 @@ pub(super) struct Updates {
     pub(super) announced: Vec<IpAddr>,
     /// The pending announcement of locators.
     pub(super) announcement: Option<Outgoing>,
+    /// Where it was last sent to.
+    pub(super) announced_to: Option<IpAddr>,
     /// When this host's locators are announced again, before they expire at the peer.
     pub(super) renew_at: Option<Instant>,
     /// The pending checks of the peer's addresses.
@@ -83,9 +88,17 @@ impl Outgoing {
         }
         self.at = now + self.timeout;
         if core::mem::take(&mut self.is_shared) || self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
-            self.ids.push(own.next());
+            self.add_id(own.next());
         }
         self.ids.last().copied()
+    }
+
+    /// It is sent once more, with this ID.
+    pub(super) fn add_id(&mut self, id: u32) {
+        if self.ids.len() >= MAX_IDS {
+            self.ids.remove(0);
+        }
+        self.ids.push(id);
     }
 
     pub(super) fn newest_id(&self) -> u32 {

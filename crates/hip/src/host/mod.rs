@@ -17,6 +17,7 @@ mod event;
 mod exchange;
 mod in_flight;
 mod initiator;
+mod insider;
 mod invitation;
 mod local;
 mod paths;
@@ -35,6 +36,7 @@ pub use config::{HostConfig, RekeyLimits, SpiPart};
 pub use contact::{Contact, Move, PathChange};
 pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
+pub(crate) use insider::{Census, Proofs, Tlv};
 pub use invitation::SECRET_LEN;
 pub use local::ForkableRng;
 pub use registry::{ServerConfig, Service, registration_lifetime};
@@ -247,7 +249,9 @@ impl Host {
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         let had_none = self.local.locators.is_empty() && !locators.is_empty();
         self.local.locators = locators.to_vec();
-        for association in self.associations.values_mut() {
+        // Servers first: if both hosts have moved, the UPDATE of one of them reaches the server behind the other one's, and is forwarded.
+        let (servers, others): (Vec<_>, Vec<_>) = self.associations.values_mut().partition(|it| it.client.is_some());
+        for association in servers.into_iter().chain(others) {
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
             let is_unsent = had_none && association.state == State::I1Sent;

@@ -14,7 +14,7 @@ use super::in_flight::{Check, Outgoing};
 use super::local::Local;
 use super::paths::{PeerAddress, Status};
 use super::{Dropped, Event};
-use crate::codec::{Locator, Parameter};
+use crate::codec::{Builder, Locator, Parameter};
 
 /// The most addresses of a peer checked at the same time: each costs a third party packets if the peer lies.
 const MAX_CHECKS: usize = 4;
@@ -91,9 +91,17 @@ impl Association {
         }
     }
 
-    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys.
-    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr, shared_id: Option<u32>) -> Vec<Parameter> {
-        let nonce = local.random();
+    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys, `nonce`
+    /// that of a check to be continued.
+    fn ask(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        address: IpAddr,
+        shared_id: Option<u32>,
+        nonce: Option<[u8; 16]>,
+    ) -> Vec<Parameter> {
+        let nonce = nonce.unwrap_or_else(|| local.random());
         let id = shared_id.unwrap_or_else(|| self.updates.next_id());
         self.updates.checks.retain(|check| check.address != address);
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
@@ -122,20 +130,38 @@ impl Association {
 
     /// Sends a check to an address.
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
-        let request = self.ask(local, now, address, None);
+        let request = self.ask(local, now, address, None, None);
         if let Ok(builder) = self.update(local, request) {
             self.send_question(local, &builder, address);
         }
     }
 
-    fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
-        let Some(info) = self.current_keys() else { return };
+    /// The peer has announced an address while this host's own announcement is pending: both have moved. What was sent before went to an
+    /// address that the peer has left, or to a server that did not know the new one yet.
+    pub(super) fn announce_at(&mut self, local: &mut Local, address: IpAddr) {
+        if self.updates.announcement.is_none() || self.updates.announced_to == Some(address) {
+            return;
+        }
+        let id = self.updates.next_id();
+        self.updates.announcement.iter_mut().for_each(|announcement| announcement.add_id(id));
+        self.updates.announced_to = Some(address);
+        if let Some(builder) = self.announcement(local, id) {
+            local.send(&builder, address);
+        }
+    }
+
+    fn announcement(&self, local: &mut Local, id: u32) -> Option<Builder> {
+        let info = self.current_keys()?;
         let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
         let locators = local.locators.iter().take(8).enumerate();
         let locators = locators.map(|(index, &it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
-        let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
+        self.update(local, vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)]).ok()
+    }
+
+    fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
         let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
-        let Ok(builder) = self.update(local, parameters) else { return };
+        self.updates.announced_to = dst;
+        let Some(builder) = self.announcement(local, id) else { return };
         dst.into_iter().for_each(|dst| local.send(&builder, dst));
         if attempt == 0 {
             // The peer may have moved as well: its servers know its address (RFC 8046 section 3.2.3).
@@ -169,7 +195,11 @@ impl Association {
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {
-            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()));
+            // Announced once more, because both hosts have moved: an answer on its way to the first check counts. A translator may have
+            // another port by now.
+            let pending = self.updates.checks.iter().find(|check| check.address == address);
+            let nonce = pending.map(|check| check.nonce).filter(|_| translated != Some(address));
+            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()), nonce);
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
@@ -222,7 +252,7 @@ impl Association {
         if matches!(self.paths.status(address), Some(Status::Unverified | Status::Active)) {
             self.paths.verify(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
-            if self.updates.announcement.is_some() {
+            if self.updates.announcement.is_some() && self.updates.announced_to != Some(address) {
                 // The announcement was sent to an address that the peer may have left.
                 self.announce(local, now);
             }

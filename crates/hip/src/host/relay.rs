@@ -122,6 +122,10 @@ impl Host {
             // Another server has forwarded it: no chains of servers.
             return Err(Dropped::Value { kind: kind::FROM });
         }
+        if !is_relayed && find!(received.packet, EchoRequestSigned).is_some() {
+            // A client that announces this server's address as its own would pass the check of it, and have data sent here.
+            return Err(Dropped::Value { kind: kind::ECHO_REQUEST_SIGNED });
+        }
         if !self.local.registry.allows_hip(now, receiver, limit) {
             return Err(Dropped::Overload);
         }

@@ -94,8 +94,13 @@ impl Association {
                 if let Some((builder, (src, dst))) = &answer {
                     local.send_from(builder, *src, *dst);
                 }
+                let announced_at = answer.as_ref().map(|(_, (_, dst))| *dst);
                 if self.updates.peer.classify(id) == Arrived::AsNewest {
                     self.updates.answer = answer;
+                }
+                let is_direct = arrival.via.is_none_or(|via| !via.is_relay);
+                if let Some(address) = announced_at.filter(|_| is_direct && find!(packet, LocatorSet).is_some()) {
+                    self.announce_at(local, address);
                 }
             }
         }

@@ -12,6 +12,7 @@ mod esp;
 mod identity;
 mod invitation;
 mod lossy;
+mod mutations;
 mod rekey;
 mod relay;
 mod rendezvous;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdover_base::Duration;
-use holdover_hip::codec::{HipPacket, NotifyType, PacketType, Parameter, RegInfo, RegList};
+use holdover_hip::codec::{HipPacket, NotifyType, PacketType, Parameter, RegInfo, RegList, kind};
 use holdover_hip::host::{Dropped, Event, HostConfig, ServerConfig, Service, State, registration_lifetime};
 use holdover_hip::identity::Hit;
 use holdover_wire::{Packet, Payload};
@@ -138,6 +138,72 @@ fn both_hosts_that_move_at_once_find_each_other_by_way_of_the_server() {
         let gave_up = |event: &Event| matches!(event, Event::GaveUp { .. });
         assert!(!world.has_event(0, gave_up) && !world.has_event(1, gave_up));
     }
+}
+
+/// An association between two clients of the server, with these delays of their links and the server's, in milliseconds.
+fn between_clients(seed: u64, links: [u64; 3]) -> World {
+    let mut world = world(seed);
+    let (now, server, client) = (world.now, world.hosts[2].hit(), world.hit(0));
+    world.hosts[0].register(now, server, MET);
+    world.hosts[0].connect(now, server).unwrap();
+    world.hosts[1].add_peer(client, &[]);
+    world.hosts[1].add_servers(client, &[address("203.0.113.3")]);
+    world.connect_by_server();
+    world.links = Some(links.map(Duration::from_millis).into());
+    world.run_for(Duration::from_secs(1));
+    world.forget_history();
+    world
+}
+
+/// Neither waits for the other one's check before it announces its own address to the other one's new one: the exchange of the second one
+/// takes half a round trip longer than that of the first one.
+// Claim: Two clients of a rendezvous server that move at once have verified each other after two round trips between them and one
+// to the server at the latest, in every order in which their packets may reach it.
+#[test]
+fn two_moves_at_once_are_one_exchange_and_a_half() {
+    for links in [[25, 0, 0], [0, 25, 0], [25, 25, 0], [25, 24, 0], [24, 25, 5], [10, 40, 5], [40, 10, 5], [1, 1, 20]] {
+        for seed in 30..34 {
+            let mut world = between_clients(seed, links);
+            let start = world.now;
+            world.move_to(0, &["192.0.2.77"]);
+            world.move_to(1, &["198.51.100.77"]);
+            world.run_for(Duration::from_secs(3));
+            let verified = |index: usize| {
+                let is_it =
+                    |it: &Event| matches!(it, Event::PeerReaddressed { peer, .. } if *peer == world.hit(1 - index));
+                let mut at = world.events.iter().filter(|(_, host, event)| *host == index && is_it(event));
+                at.next().unwrap_or_else(|| panic!("{links:?} {seed}: {index} has not found the other one")).0
+            };
+            let [mobile, other, server] = links;
+            let bound = Duration::from_millis(2 * 2 * (mobile + other) + 2 * server);
+            let took = verified(0).max(verified(1)).saturating_since(start);
+            assert!(took <= bound, "{links:?} {seed}: {took:?}, bound {bound:?}");
+            let gave_up = |event: &Event| matches!(event, Event::GaveUp { .. });
+            assert!(!world.has_event(0, gave_up) && !world.has_event(1, gave_up));
+            for from in [0, 1] {
+                world.data(from).unwrap_or_else(|error| panic!("{links:?} {seed}: from {from}: {error}"));
+            }
+            // I: to the peer's old address, the server, and the peer's new one; two checks, if both announcements have arrived; answers.
+            let updates = [0, 1].map(|index| world.count(index, PacketType::Update));
+            assert!(updates.iter().all(|it| *it <= 10), "{links:?} {seed}: {updates:?} UPDATEs");
+        }
+    }
+}
+
+// Claim: A client that announces the address of its rendezvous server as its own is not verified there: the server forwards no checks of
+// addresses.
+#[test]
+fn a_client_is_not_found_at_its_servers_address() {
+    let mut world = world(22);
+    world.connect_by_server();
+    world.forget_history();
+    let (now, own, servers) = (world.now, world.places[1][0], world.places[2][0]);
+    world.hosts[1].set_locators(now, &[own, servers]);
+    world.run_for(Duration::from_secs(30));
+    let client = world.hit(1);
+    assert_eq!(world.hosts[0].verified_addresses(client), [own]);
+    assert!(world.dropped.contains(&(2, Dropped::Value { kind: kind::ECHO_REQUEST_SIGNED })), "it was asked there");
+    assert!(world.relayed.is_empty());
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(crate) struct World {
     /// The addresses of each host.
     pub(crate) places: Vec<Vec<IpAddr>>,
     pub(crate) network: Network,
+    /// The delays between each host and the middle of the network, in place of the network's.
+    pub(crate) links: Option<Vec<Duration>>,
     rng: Rng,
     flying: BTreeMap<(Instant, u64), Packet>,
     count: u64,
@@ -70,6 +72,7 @@ impl World {
             hosts: hosts.into(),
             places: vec![vec![address("192.0.2.1")], vec![address("198.51.100.2")]],
             network,
+            links: None,
             rng: Rng::split(seed, "network"),
             flying: BTreeMap::new(),
             count: 0,
@@ -257,6 +260,12 @@ impl World {
         }
     }
 
+    fn delay(&self, packet: &Packet) -> Duration {
+        let Some(links) = &self.links else { return self.network.delay };
+        let host = |at: IpAddr| self.places.iter().position(|places| places.contains(&at));
+        [packet.src, packet.dst].into_iter().filter_map(host).fold(Duration::ZERO, |sum, index| sum + links[index])
+    }
+
     pub(crate) fn send(&mut self, mut packet: Packet) {
         if self.tamper.as_mut().is_some_and(|tamper| !tamper(&mut packet)) {
             return;
@@ -266,7 +275,8 @@ impl World {
             if !self.rng.chance(self.network.loss) {
                 let jitter = Duration::from_nanos(self.rng.below(self.network.jitter.as_nanos() + 1));
                 self.count += 1;
-                self.flying.insert((self.now + self.network.delay + jitter, self.count), packet.clone());
+                let at = self.now + self.delay(&packet) + jitter;
+                self.flying.insert((at, self.count), packet.clone());
             }
         }
     }

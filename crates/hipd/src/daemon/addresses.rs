@@ -50,7 +50,7 @@ impl Addresses {
         for &peer in peers.iter().chain(&ELSEWHERE) {
             let Some(source) = source_for(peer) else { continue };
             let has_carrier = links.get(&source).copied().unwrap_or(false);
-            if has_carrier && is_locator(source, peer, lsi) && !found.contains(&source) && found.len() < MOST {
+            if has_carrier && is_locator(source, lsi) && !found.contains(&source) && found.len() < MOST {
                 found.push(source);
             }
         }
@@ -83,12 +83,11 @@ impl Addresses {
     }
 }
 
-/// Whether the source address of packets to `peer` is a locator: not a HIT, not this host's LSI, and not an address that is useless
+/// Whether the source address of packets to a peer is a locator: not a HIT, not this host's LSI, and not an address that is useless
 /// elsewhere. A host with an IPv6 default route and no other IPv6 address sends from its link-local one, whose packets no router forwards
 /// (RFC 4291 section 2.5.6).
-fn is_locator(source: IpAddr, peer: IpAddr, lsi: Option<Ipv4Addr>) -> bool {
-    let is_loopback = source.is_loopback() && !peer.is_loopback();
-    check_address(source).is_ok() && lsi.is_none_or(|lsi| source != lsi) && !is_loopback
+fn is_locator(source: IpAddr, lsi: Option<Ipv4Addr>) -> bool {
+    check_address(source).is_ok() && lsi.is_none_or(|lsi| source != lsi)
 }
 
 /// The source address that the system would choose; sends nothing.
@@ -116,13 +115,12 @@ mod tests {
     #[test]
     fn addresses_that_peers_cannot_use_are_no_locators() {
         let lsi = Some("198.18.0.1".parse().unwrap());
-        let is_locator = |source: &str, peer: &str| is_locator(source.parse().unwrap(), peer.parse().unwrap(), lsi);
+        let is_locator = |source: &str| is_locator(source.parse().unwrap(), lsi);
         for source in ["192.0.2.7", "10.0.0.7", "2001:db8::7", "fd00::7"] {
-            assert!(is_locator(source, "203.0.113.9"), "{source}");
+            assert!(is_locator(source), "{source}");
         }
         for source in ["198.18.0.1", "2001:25::7", "fe80::7", "127.0.0.1", "::1"] {
-            assert!(!is_locator(source, "203.0.113.9"), "{source}");
+            assert!(!is_locator(source), "{source}");
         }
-        assert!(is_locator("127.0.0.1", "127.0.0.2"), "peers on one host");
     }
 }

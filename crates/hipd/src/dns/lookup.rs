@@ -8,9 +8,11 @@ use holdover_hip::identity::{HitSuite, HostIdentity};
 use super::DomainName;
 use super::error::{DnsError, RecordError};
 use super::record::HipRecord;
-use super::resolver::Resolver;
-use crate::files::{MAX_ADDRESSES, MAX_SERVERS, check_address};
+use super::resolver::{Answer, Resolver};
+use crate::files::{AddressProblem, MAX_ADDRESSES, MAX_SERVERS, PeerError, check_address};
 
+/// The most addresses that are named as refused.
+const MAX_REFUSED: usize = 8;
 /// The most rendezvous servers whose names are looked up: a record has room for thousands.
 const MAX_SERVER_NAMES: usize = 8;
 
@@ -25,6 +27,8 @@ pub struct FoundHost {
     pub servers: Vec<DomainName>,
     /// Their addresses, each once, without the host's own; at most [`MAX_SERVERS`].
     pub server_addresses: Vec<IpAddr>,
+    /// Addresses of the host and its servers in the DNS that cannot be theirs, and are ignored: the first ones, each once.
+    pub refused: Vec<(IpAddr, AddressProblem)>,
     /// The protection of the record.
     pub proof: Proof,
     /// The resolver that has answered.
@@ -52,50 +56,113 @@ impl Proof {
     }
 }
 
+/// A source of records.
+pub(crate) trait Source {
+    /// The records of a name.
+    fn look_up(&self, name: &DomainName, rtype: Rtype) -> Result<Answer, DnsError>;
+
+    /// Whether the AD bit of a resolver reaches this host unchanged.
+    fn is_trusted(&self, server: SocketAddr) -> bool;
+}
+
+impl Source for Resolver {
+    fn look_up(&self, name: &DomainName, rtype: Rtype) -> Result<Answer, DnsError> {
+        self.look_up(name, rtype)
+    }
+
+    fn is_trusted(&self, server: SocketAddr) -> bool {
+        self.is_trusted(server)
+    }
+}
+
 /// Looks a host up: its HIP record, its addresses, and those of its rendezvous servers. With `requires_dnssec` the HIP record must be
 /// [`Proof::Validated`]; addresses need no proof, as the host at them proves its identity itself.
 ///
 /// # Errors
 /// [`DnsError`].
 pub fn find_host(resolver: &Resolver, name: &DomainName, requires_dnssec: bool) -> Result<FoundHost, DnsError> {
-    let answer = resolver.look_up(name, Rtype::HIP)?;
+    find_in(resolver, name, requires_dnssec)
+}
+
+pub(crate) fn find_in(source: &impl Source, name: &DomainName, requires_dnssec: bool) -> Result<FoundHost, DnsError> {
+    let answer = source.look_up(name, Rtype::HIP)?;
     let server = answer.server;
     let (record, identity) = select(name, &answer.records)?;
-    let proof = Proof::of(answer.is_validated, resolver.is_trusted(server));
+    let proof = Proof::of(answer.is_validated, source.is_trusted(server));
     match proof {
         Proof::Nothing if requires_dnssec => return Err(DnsError::NotValidated { name: name.clone(), server }),
         Proof::Claimed if requires_dnssec => return Err(DnsError::NotTrusted { name: name.clone(), server }),
         _ => {}
     }
-    let mut addresses = find_addresses(resolver, name)?;
-    addresses.truncate(MAX_ADDRESSES);
-    let server_addresses = find_servers(resolver, &record.servers, &addresses)?;
-    Ok(FoundHost { identity, addresses, servers: record.servers, server_addresses, proof, resolver: server })
+    let Addresses { mut usable, refused } = find_addresses(source, name)?;
+    usable.truncate(MAX_ADDRESSES);
+    let servers = find_servers(source, &record.servers, &usable)?;
+    let mut host = FoundHost {
+        identity,
+        addresses: usable,
+        servers: record.servers,
+        server_addresses: servers.usable,
+        refused: Vec::new(),
+        proof,
+        resolver: server,
+    };
+    refused.into_iter().chain(servers.refused).for_each(|it| add_new(&mut host.refused, it));
+    host.refused.truncate(MAX_REFUSED);
+    Ok(host)
+}
+
+/// The addresses of a name.
+#[derive(Default)]
+struct Addresses {
+    usable: Vec<IpAddr>,
+    refused: Vec<(IpAddr, AddressProblem)>,
+}
+
+impl Addresses {
+    fn add(&mut self, address: IpAddr) {
+        match problem_of(address) {
+            None => add_new(&mut self.usable, address),
+            Some(problem) => add_new(&mut self.refused, (address, problem)),
+        }
+    }
+}
+
+/// Why an address in the DNS is none of a host. An IPv4 link-local one has no meaning there either: the link is not the reader's.
+fn problem_of(address: IpAddr) -> Option<AddressProblem> {
+    match (check_address(address), address) {
+        (Err(PeerError::Address { problem, .. }), _) => Some(problem),
+        (_, IpAddr::V4(address)) if address.is_link_local() => Some(AddressProblem::LinkLocal),
+        _ => None,
+    }
 }
 
 /// The addresses of the first rendezvous servers that have any. The lookup of one may fail if that of another one succeeds.
-fn find_servers(resolver: &Resolver, names: &[DomainName], own: &[IpAddr]) -> Result<Vec<IpAddr>, DnsError> {
-    let (mut addresses, mut failure) = (Vec::new(), None);
+fn find_servers(source: &impl Source, names: &[DomainName], own: &[IpAddr]) -> Result<Addresses, DnsError> {
+    let (mut addresses, mut failure) = (Addresses::default(), None);
     for name in names.iter().take(MAX_SERVER_NAMES) {
-        if addresses.len() >= MAX_SERVERS {
+        if addresses.usable.len() >= MAX_SERVERS {
             break;
         }
-        match find_addresses(resolver, name) {
-            // A server at an address of the host itself would take the address away from the host.
-            Ok(found) => found.into_iter().filter(|it| !own.contains(it)).for_each(|it| add_new(&mut addresses, it)),
+        match find_addresses(source, name) {
+            Ok(found) => {
+                // A server at an address of the host itself would take the address away from the host.
+                let others = found.usable.into_iter().filter(|it| !own.contains(it));
+                others.for_each(|it| add_new(&mut addresses.usable, it));
+                addresses.refused.extend(found.refused);
+            }
             Err(error) => failure = failure.or(Some(error)),
         }
     }
-    addresses.truncate(MAX_SERVERS);
+    addresses.usable.truncate(MAX_SERVERS);
     match failure {
-        Some(error) if addresses.is_empty() => Err(error),
+        Some(error) if addresses.usable.is_empty() => Err(error),
         _ => Ok(addresses),
     }
 }
 
-fn add_new(addresses: &mut Vec<IpAddr>, address: IpAddr) {
-    if !addresses.contains(&address) {
-        addresses.push(address);
+fn add_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
+    if !all.contains(&one) {
+        all.push(one);
     }
 }
 
@@ -133,10 +200,9 @@ fn is_unsupported(error: &RecordError) -> bool {
     )
 }
 
-/// The addresses of a name that a host may have; none if the name does not exist. The lookup of one IP version may fail if that of the other
-/// one finds addresses.
-fn find_addresses(resolver: &Resolver, name: &DomainName) -> Result<Vec<IpAddr>, DnsError> {
-    let of_version = |rtype| match resolver.look_up(name, rtype) {
+/// The addresses of a name; none if the name does not exist. The lookup of one IP version may fail if that of the other one finds addresses.
+fn find_addresses(source: &impl Source, name: &DomainName) -> Result<Addresses, DnsError> {
+    let of_version = |rtype| match source.look_up(name, rtype) {
         Ok(answer) => Ok(answer.records.iter().filter_map(|data| address(data)).collect::<Vec<_>>()),
         Err(DnsError::NoSuchName { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
@@ -147,10 +213,10 @@ fn find_addresses(resolver: &Resolver, name: &DomainName) -> Result<Vec<IpAddr>,
         (Err(error), Err(_)) => return Err(error),
         (ipv6, ipv4) => (ipv6.unwrap_or_default(), ipv4.unwrap_or_default()),
     };
-    let mut addresses = Vec::new();
+    let mut addresses = Addresses::default();
     for index in 0..ipv6.len().max(ipv4.len()) {
-        let of_both = [ipv6.get(index), ipv4.get(index)].into_iter().flatten().copied();
-        of_both.filter(|&it| check_address(it).is_ok()).for_each(|it| add_new(&mut addresses, it));
+        let of_both = [ipv6.get(index), ipv4.get(index)].into_iter().flatten();
+        of_both.for_each(|&it| addresses.add(it));
     }
     Ok(addresses)
 }

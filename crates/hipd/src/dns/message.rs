@@ -10,14 +10,14 @@ use super::DomainName;
 const UDP_PAYLOAD_SIZE: u16 = 1232;
 
 /// A question, as it is sent.
-pub(super) struct Query {
+pub(crate) struct Query {
     message: Message<Vec<u8>>,
     rtype: Rtype,
 }
 
 /// The content of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Reading {
+pub(crate) enum Reading {
     /// The answer did not fit: it has to be asked for over TCP.
     Truncated,
     /// The resolver has refused, or has failed.
@@ -37,7 +37,7 @@ pub(super) enum Reading {
 
 impl Query {
     /// A question for recursion, and for the AD bit (RFC 6840 section 5.7).
-    pub(super) fn new(id: u16, name: &DomainName, rtype: Rtype, has_edns: bool) -> Self {
+    pub(crate) fn new(id: u16, name: &DomainName, rtype: Rtype, has_edns: bool) -> Self {
         let mut builder = MessageBuilder::new_vec();
         let header = builder.header_mut();
         header.set_id(id);
@@ -56,12 +56,12 @@ impl Query {
         Self { message: additional.into_message(), rtype }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.message.as_slice()
     }
 
     /// Parses an answer; `None` if the bytes are no answer to this question.
-    pub(super) fn read(&self, bytes: &[u8]) -> Option<Reading> {
+    pub(crate) fn read(&self, bytes: &[u8]) -> Option<Reading> {
         let message = Message::from_octets(bytes).ok()?;
         let header = message.header();
         if !header.qr() || header.id() != self.message.header().id() || header.opcode() != Opcode::QUERY {

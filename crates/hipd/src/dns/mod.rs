@@ -20,6 +20,8 @@ pub use config::Resolvers;
 pub use domain::base::iana::Rtype;
 pub use error::{DnsError, RecordError};
 pub use lookup::{FoundHost, Proof, find_host};
+pub(crate) use lookup::{Source, find_in};
+pub(crate) use message::{Query, Reading};
 pub use record::HipRecord;
 pub use resolver::{Answer, Resolver};
 

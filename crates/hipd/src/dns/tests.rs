@@ -17,6 +17,7 @@ use proptest::prelude::*;
 
 use super::message::{Query, Reading};
 use super::*;
+use crate::files::AddressProblem;
 use crate::random::SystemRandom;
 
 pub(super) fn name(text: &str) -> DomainName {
@@ -222,10 +223,43 @@ fn a_host_is_found_by_its_name() {
     assert_eq!(found.addresses, addresses(&["2001:db8::7", "192.0.2.7", "192.0.2.8"]));
     assert_eq!(found.servers, [name("rvs1.example.org"), name("rvs2.example.org")]);
     assert_eq!(found.server_addresses, addresses(&["203.0.113.9"]));
+    assert_eq!(found.refused, [("224.0.0.1".parse().unwrap(), AddressProblem::Multicast)]);
     assert_eq!((found.proof, found.resolver), (Proof::Nothing, server.address));
     // Without addresses the peer has to initiate.
     let found = find_host(&server.resolver(), &name("host.example.com"), false).unwrap();
     assert!(found.addresses.is_empty() && found.server_addresses.is_empty());
+}
+
+/// A zone, or whoever forges it, cannot point a host at itself, at a group, or at its own link.
+// Claim: Addresses in the DNS that are of no host elsewhere (unspecified, loopback, multicast, broadcast, link-local, HITs, IPv4 in IPv6)
+// are ignored, those of rendezvous servers too, and named with the reason.
+#[test]
+fn addresses_that_are_of_no_host_are_ignored_and_named() {
+    let identity = identity(Algorithm::Ed25519);
+    let server = Server::with(Zone::of(&[
+        ("host.example.org", hip(&identity, &["rvs.example.org"])),
+        ("host.example.org", Data::V4("127.0.0.1")),
+        ("host.example.org", Data::V4("0.0.0.0")),
+        ("host.example.org", Data::V4("169.254.7.7")),
+        ("host.example.org", Data::V4("192.0.2.7")),
+        ("host.example.org", Data::V6("::1")),
+        ("host.example.org", Data::V6("fe80::7")),
+        ("rvs.example.org", Data::V4("255.255.255.255")),
+        ("rvs.example.org", Data::V4("127.0.0.1")),
+        ("rvs.example.org", Data::V6("2001:25::7")),
+    ]));
+    let found = find_host(&server.resolver(), &name("host.example.org"), false).unwrap();
+    assert_eq!((found.addresses, found.server_addresses), (addresses(&["192.0.2.7"]), Vec::new()));
+    let expected = [
+        ("::1", AddressProblem::Loopback),
+        ("127.0.0.1", AddressProblem::Loopback),
+        ("fe80::7", AddressProblem::LinkLocal),
+        ("0.0.0.0", AddressProblem::Unspecified),
+        ("169.254.7.7", AddressProblem::LinkLocal),
+        ("2001:25::7", AddressProblem::Hit),
+        ("255.255.255.255", AddressProblem::Broadcast),
+    ];
+    assert_eq!(found.refused, expected.map(|(text, problem)| (text.parse().unwrap(), problem)));
 }
 
 // Claim: Names without HIP records, records whose HIT is not the hash of their key, keys that are not supported, and records without DNSSEC

@@ -13,7 +13,8 @@ use holdover_host::lock_file::LockError;
 
 pub use identity::{IdentityFileError, generate, read_identity, write_identity};
 pub use peers::{
-    MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
+    AddressProblem, MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address,
+    check_name,
 };
 pub use proxy::{ProxiedHost, Proxy, ProxyError, ProxyFileError, host_directory};
 

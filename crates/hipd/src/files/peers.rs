@@ -134,7 +134,7 @@ pub enum PeerError {
         /// The address.
         address: IpAddr,
         /// The reason.
-        problem: &'static str,
+        problem: AddressProblem,
     },
     /// Too many.
     #[error("{count} addresses exceed the limit of {MAX_ADDRESSES}")]
@@ -176,18 +176,46 @@ pub fn check_name(name: &str) -> Result<(), PeerError> {
     if is_fine { Ok(()) } else { Err(PeerError::Name { name: name.into() }) }
 }
 
-/// Checks a host's address.
+/// Why an address is none at which other hosts reach a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressProblem {
+    /// All zeros, or of 0.0.0.0/8 (RFC 6890).
+    #[error("it is the unspecified address, or one of 0.0.0.0/8")]
+    Unspecified,
+    /// Each host's own.
+    #[error("it is a loopback address: each host is at its own")]
+    Loopback,
+    /// A group's.
+    #[error("it is a multicast address")]
+    Multicast,
+    /// All hosts of a link.
+    #[error("it is the broadcast address")]
+    Broadcast,
+    /// Of a link that is not named.
+    #[error("it is link-local, and no link is named")]
+    LinkLocal,
+    /// The name of a host, not its place.
+    #[error("it is a HIT")]
+    Hit,
+    /// An IPv4 address in an IPv6 one.
+    #[error("expected an IPv4 address")]
+    Mapped,
+}
+
+/// Checks a host's address. IPv4 link-local ones are left to the routes of the system, which have one link for them.
 ///
 /// # Errors
 /// [`PeerError::Address`].
 pub fn check_address(address: IpAddr) -> Result<(), PeerError> {
     let problem = match address {
-        _ if address.is_unspecified() => "it is the unspecified address",
-        _ if address.is_multicast() => "it is a multicast address",
-        IpAddr::V4(address) if address.is_broadcast() => "it is the broadcast address",
-        IpAddr::V6(address) if address.is_unicast_link_local() => "it is link-local, and no link is named",
-        IpAddr::V6(address) if Hit(address).suite().is_some() => "it is a HIT",
-        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => "expected an IPv4 address",
+        _ if address.is_unspecified() => AddressProblem::Unspecified,
+        _ if address.is_loopback() => AddressProblem::Loopback,
+        _ if address.is_multicast() => AddressProblem::Multicast,
+        IpAddr::V4(address) if address.octets()[0] == 0 => AddressProblem::Unspecified,
+        IpAddr::V4(address) if address.is_broadcast() => AddressProblem::Broadcast,
+        IpAddr::V6(address) if address.is_unicast_link_local() => AddressProblem::LinkLocal,
+        IpAddr::V6(address) if Hit(address).suite().is_some() => AddressProblem::Hit,
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => AddressProblem::Mapped,
         _ => return Ok(()),
     };
     Err(PeerError::Address { address, problem })
@@ -417,10 +445,22 @@ mod tests {
         for name in ["", "-a", "a b", "ä", "a\n", &"a".repeat(64)] {
             assert!(matches!(new(name, hit(1), "192.0.2.1"), Err(PeerError::Name { .. })), "{name}");
         }
-        for address in
-            ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "fe80::1", "2001:25::9", "::ffff:192.0.2.1"]
-        {
-            assert!(matches!(new("a", hit(1), address), Err(PeerError::Address { .. })), "{address}");
+        for (address, reason) in [
+            ("0.0.0.0", AddressProblem::Unspecified),
+            ("0.1.2.3", AddressProblem::Unspecified),
+            ("::", AddressProblem::Unspecified),
+            ("127.0.0.1", AddressProblem::Loopback),
+            ("127.1.2.3", AddressProblem::Loopback),
+            ("::1", AddressProblem::Loopback),
+            ("224.0.0.1", AddressProblem::Multicast),
+            ("ff02::1", AddressProblem::Multicast),
+            ("255.255.255.255", AddressProblem::Broadcast),
+            ("fe80::1", AddressProblem::LinkLocal),
+            ("2001:25::9", AddressProblem::Hit),
+            ("::ffff:192.0.2.1", AddressProblem::Mapped),
+        ] {
+            let error = new("a", hit(1), address).unwrap_err();
+            assert!(matches!(error, PeerError::Address { problem, .. } if problem == reason), "{error}");
         }
         let not_a_hit = Hit("2001:db8::1".parse().unwrap());
         assert!(matches!(new("a", not_a_hit, "192.0.2.1"), Err(PeerError::Hit { .. })));

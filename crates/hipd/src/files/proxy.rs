@@ -107,10 +107,10 @@ impl ProxiedHost {
     fn check(&self) -> Result<(), ProxyError> {
         check_name(&self.name)?;
         for &address in &self.addresses {
-            check_address(address)?;
             if address.is_loopback() {
                 return Err(ProxyError::Loopback { address });
             }
+            check_address(address)?;
         }
         let v4 = self.addresses.iter().filter(|address| address.is_ipv4()).count();
         let v6 = self.addresses.len() - v4;
