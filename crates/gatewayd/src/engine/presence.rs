@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
-use holdover_gateway::divert::{Inquiry, MobileStatus, Source, Standing};
+use holdover_gateway::divert::{Course, Inquiry, MobileStatus, Source, Standing};
 use holdover_host::clock;
 use holdover_host::neighbour_frames::Mac;
 use holdover_host::neighbours::NextHop;
@@ -310,7 +310,8 @@ impl Engine {
     pub(super) fn uses_neighbour(&self, now: Instant, mobile: IpAddr) -> bool {
         let Some(status) = self.diverter.status(mobile) else { return true };
         let is_sent_to = status.queued_at.is_some_and(|at| now.saturating_since(at) < KEEP_NEIGHBOURS_EVERY * 2);
-        is_sent_to || status.tally.lost() > 0
+        // What is not queued is not seen here.
+        is_sent_to || status.course != Course::Divert || status.tally.lost() > 0
     }
 
     /// Keeps the kernel's neighbour entry, so that it passes packets to the interface instead of resolving the address.
