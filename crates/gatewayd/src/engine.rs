@@ -329,6 +329,8 @@ impl Engine {
         if let Some(waker) = &mut self.waker {
             waker.handle_notices(now, &mut self.path);
         }
+        // Those that have left first: what comes for them now is lost.
+        self.set_courses(now)?;
         self.tell_changes(now);
         self.move_connections(now);
         self.set_courses(now)?;
@@ -341,7 +343,9 @@ impl Engine {
         self.inject(now);
         self.discard();
         for mobile in self.neighbours_kept.due(now, || self.diverter.away().collect()) {
-            self.keep_neighbour(mobile);
+            if self.neighbours_kept.is_for_all() || self.uses_neighbour(now, mobile) {
+                self.keep_neighbour(mobile);
+            }
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 /// `enum bpf_cmd` of `linux/bpf.h`.
 const BPF_MAP_LOOKUP_BATCH: libc::c_int = 24;
 
+const BPF_MAP_DELETE_BATCH: libc::c_int = 27;
+
 /// Entries requested at once.
 const AT_ONCE: usize = 512;
 
@@ -76,4 +78,40 @@ pub unsafe fn for_each<K: Copy + Default, V: Copy + Default>(
         }
         from = Some(next);
     }
+}
+/// Removes the entries of these keys. Those that are gone already are skipped.
+///
+/// # Safety
+/// Keys of the map have the size of `K`.
+///
+/// # Errors
+/// The kernel refuses.
+pub unsafe fn remove<K: Copy>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<()> {
+    let mut left = keys;
+    while !left.is_empty() {
+        let mut batch = Batch {
+            in_batch: 0,
+            out_batch: 0,
+            keys: left.as_ptr().expose_provenance() as u64,
+            values: 0,
+            count: u32::try_from(left.len()).unwrap_or(u32::MAX),
+            map_fd: map.as_raw_fd().cast_unsigned(),
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: the kernel reads at most `count` keys of the map's size, which live during the call.
+        let result = unsafe {
+            libc::syscall(libc::SYS_bpf, BPF_MAP_DELETE_BATCH, std::ptr::from_mut(&mut batch), size_of::<Batch>())
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOENT) {
+            return Err(error);
+        }
+        // The kernel stops at a key without an entry: so many were removed before it.
+        left = left.get(batch.count as usize + 1..).unwrap_or_default();
+    }
+    Ok(())
 }

@@ -264,6 +264,11 @@ impl<T> Diverter<T> {
         away.map(|(&address, _)| address)
     }
 
+    /// Whether a mobile host is absent.
+    pub fn is_away(&self, address: IpAddr) -> bool {
+        self.mobiles.get(&address).is_some_and(|mobile| mobile.standing == Standing::Away)
+    }
+
     /// The sum of all counters.
     pub fn tally(&self) -> Tally {
         self.tally

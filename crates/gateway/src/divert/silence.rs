@@ -87,15 +87,25 @@ impl Prober {
     /// Checks a host that has been absent since `since`, as `absent` hosts are. Returns whether to probe it.
     pub fn look_away(&mut self, now: Instant, mobile: IpAddr, since: Instant, absent: usize) -> bool {
         let pause = Duration::from_nanos(now.saturating_since(since).as_nanos() / FORTIETH);
-        let apart = if now < self.hastens_until { APART_IN_HASTE } else { APART };
-        let fair = Duration::from_nanos(apart.as_nanos().saturating_mul(absent as u64));
-        let pause = pause.min(self.config.away_every).max(SOONEST).max(fair);
+        let pause = pause.min(self.config.away_every).max(SOONEST).max(self.fair(now, absent));
         if self.asked.get(&mobile).is_some_and(|asked| now < asked.asked_at + pause) {
             return false;
         }
         // Probes of an absent host do not count against it when it is back.
         self.asked.insert(mobile, ProbeState { times: 0, asked_at: now });
         true
+    }
+
+    /// When an absent host was probed last, if it is not to be probed again for its part of all probes: as `absent` hosts are.
+    pub fn probed_lately(&self, now: Instant, mobile: IpAddr, absent: usize) -> Option<Instant> {
+        let asked_at = self.asked.get(&mobile)?.asked_at;
+        Some(asked_at).filter(|asked_at| now < *asked_at + self.fair(now, absent))
+    }
+
+    /// The time in which each of `absent` hosts is probed once.
+    fn fair(&self, now: Instant, absent: usize) -> Duration {
+        let apart = if now < self.hastens_until { APART_IN_HASTE } else { APART };
+        Duration::from_nanos(apart.as_nanos().saturating_mul(absent as u64))
     }
 
     /// A host has returned, or the link of all has: the others may return as well.
@@ -214,17 +224,14 @@ mod tests {
     #[test]
     fn one_return_makes_the_others_be_probed_sooner() {
         let mut prober = Prober::new(CONFIG);
-        let mut asked = |returned_at: Option<u64>, from: u64, to: u64| {
-            let times = (from / 10..to / 10).map(|tick| 10 * tick).filter(|&ms| {
-                if returned_at == Some(ms) {
-                    prober.note_return(at(ms));
-                }
-                prober.look_away(at(ms), host(), at(0), 10_000)
-            });
-            times.collect::<Vec<u64>>()
+        let asked = |prober: &mut Prober, from: u64, to: u64| {
+            let times = (from / 10..to / 10).map(|tick| 10 * tick);
+            times.filter(|&ms| prober.look_away(at(ms), host(), at(0), 10_000)).collect::<Vec<u64>>()
         };
-        assert_eq!(asked(None, 0, 11_000), [0, 5000, 10_000]);
-        // The host itself was probed at 10 s; it does not wait for 15 s.
-        assert_eq!(asked(Some(12_000), 11_000, 20_000), [12_000, 12_500, 13_000, 13_500, 18_500]);
+        assert_eq!(asked(&mut prober, 0, 12_000), [0, 5000, 10_000]);
+        assert_eq!(prober.probed_lately(at(11_990), host(), 10_000), Some(at(10_000)));
+        prober.note_return(at(12_000));
+        assert_eq!(prober.probed_lately(at(12_000), host(), 10_000), None, "it does not wait for 15 s");
+        assert_eq!(asked(&mut prober, 12_000, 20_000), [12_000, 12_500, 13_000, 13_500, 18_500]);
     }
 }

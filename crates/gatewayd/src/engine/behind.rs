@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 use holdover_gateway::divert::{MobileStatus, Source};
+use holdover_host::neighbours::NextHop;
 
 use super::Engine;
 
@@ -20,6 +21,10 @@ pub(super) struct Behind {
     routers: BTreeMap<IpAddr, Option<IpAddr>>,
     /// By router: whether it answers, as far as asked of the kernel since the last check of all hosts began.
     answers: BTreeMap<IpAddr, bool>,
+    /// The way to each mobile host, and when it was looked up.
+    ways: BTreeMap<IpAddr, (Instant, NextHop)>,
+    /// How long a way is used.
+    ways_last: Duration,
     review_at: Instant,
     /// The intended interval between checks of all hosts.
     looks_every: Duration,
@@ -29,6 +34,9 @@ pub(super) struct Behind {
     since_last: Duration,
 }
 
+/// Ways are used so long for each absent host: so many look-ups of all of them would take a good part of the time.
+const WAY_LASTS_FOR_EACH: Duration = Duration::from_millis(1);
+
 /// Routes are looked up again after this time.
 const REVIEW_EVERY: Duration = Duration::from_secs(10);
 
@@ -37,6 +45,8 @@ impl Behind {
         Self {
             routers: BTreeMap::new(),
             answers: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            ways_last: Duration::ZERO,
             review_at: now,
             looks_every: Duration::ZERO,
             looked_at: now,
@@ -58,6 +68,55 @@ impl Behind {
             self.review_at = now + REVIEW_EVERY;
             self.routers.clear();
         }
+    }
+
+    /// So many hosts are absent.
+    pub(super) fn note_absent(&mut self, absent: usize) {
+        self.ways_last = (WAY_LASTS_FOR_EACH * absent as u64).min(REVIEW_EVERY);
+    }
+
+    pub(super) fn has_router(&self, mobile: IpAddr) -> bool {
+        matches!(self.routers.get(&mobile), Some(Some(_)))
+    }
+
+    pub(super) fn note_way(&mut self, now: Instant, mobile: IpAddr, way: NextHop) {
+        if self.ways_last > Duration::ZERO {
+            self.ways.insert(mobile, (now, way));
+        }
+    }
+
+    /// The way to a mobile host, if it was looked up not long ago.
+    pub(super) fn known_way(&self, now: Instant, mobile: IpAddr) -> Option<NextHop> {
+        let &(at, way) = self.ways.get(&mobile)?;
+        Some(way).filter(|_| now.saturating_since(at) < self.ways_last)
+    }
+
+    /// The interface has changed.
+    pub(super) fn forget_ways(&mut self) {
+        self.ways.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Claim: The ways to ten thousand absent hosts are looked up every 10 s, and the way to one each time.
+    #[test]
+    fn ways_are_used_for_longer_with_more_absent_hosts() {
+        let (mobile, router) = (IpAddr::from([10, 0, 0, 9]), IpAddr::from([10, 0, 0, 1]));
+        let way = NextHop { hop: mobile, local: router };
+        let at = Instant::from_millis;
+        let mut behind = Behind::new(at(0));
+        behind.note_way(at(0), mobile, way);
+        assert_eq!(behind.known_way(at(0), mobile), None, "none is absent");
+        behind.note_absent(1);
+        behind.note_way(at(10), mobile, way);
+        assert_eq!([10, 11].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
+        behind.note_absent(20_000);
+        assert_eq!([10_009, 10_010].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
+        behind.forget_ways();
+        assert_eq!(behind.known_way(at(11), mobile), None);
     }
 }
 
@@ -96,7 +155,7 @@ impl Engine {
     /// send. So is one that was away when an earlier process ended, whose Ethernet address is known: with other gateways, it
     /// may have moved to one of them meanwhile. Looks no route up.
     pub(super) fn follow_router(&mut self, now: Instant, mobile: IpAddr, status: &MobileStatus) {
-        if !matches!(self.behind.routers.get(&mobile), Some(Some(_))) {
+        if !self.behind.has_router(mobile) {
             return;
         }
         let is_alone = self.cluster.is_none() && self.handoff.is_none();

@@ -30,8 +30,8 @@ use crate::store::{Restored, Store};
 use crate::waker::Waker;
 use crate::watch::Watch;
 
-/// The queue of the device while the daemon does not read it.
-const QUEUE: u32 = 2000;
+/// The queue of the device while the daemon does not read it: thousands of mobile hosts that return together make their senders send at once.
+const QUEUE: u32 = 8000;
 
 /// The longest packet of a TUN device.
 const LONGEST_PACKET: u32 = 65_535;

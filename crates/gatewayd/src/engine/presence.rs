@@ -6,13 +6,13 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
-use holdover_gateway::divert::{Inquiry, MobileStatus, Source, Standing};
+use holdover_gateway::divert::{Course, Inquiry, MobileStatus, Source, Standing};
 use holdover_host::clock;
 use holdover_host::neighbour_frames::Mac;
 use holdover_host::neighbours::NextHop;
 
 use super::echo::Echo;
-use super::{Engine, EngineError, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
+use super::{Engine, EngineError, KEEP_NEIGHBOURS_EVERY, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
 use crate::config::Config;
 use crate::interface::Interface;
 use crate::path::Seen;
@@ -20,6 +20,9 @@ use crate::sender::Sent;
 
 /// All nodes of a link (RFC 4291 section 2.7.1), which the kernel sends to from the link-local address.
 const ALL_NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+
+/// Beyond so many absent hosts, each is checked when its turn to be probed comes.
+const MANY: usize = 100;
 
 /// The router in front of a host is resolved by broadcast once the host has not answered this many unicasts, at the latest with
 /// the last probe before the host is silent.
@@ -55,6 +58,7 @@ impl Engine {
     /// All mobile hosts are away without a carrier, and with one possibly back.
     pub(super) fn note_carrier(&mut self, now: Instant, has_carrier: bool) {
         self.neighbours_kept.restart(now);
+        self.behind.forget_ways();
         if has_carrier {
             self.prober.note_return(now);
         }
@@ -95,7 +99,11 @@ impl Engine {
         let diverter = &self.diverter;
         self.unconfirmed.retain(|&mobile, _| diverter.status(mobile).is_some_and(|status| status.waiting > 0));
         let absent = self.diverter.away().filter(|&mobile| !self.attachments.is_idle(mobile)).count();
+        self.behind.note_absent(absent);
         for &(mobile, seen) in &all {
+            if absent > MANY && self.is_left_alone(now, (mobile, seen), absent) {
+                continue;
+            }
             if let Some(waker) = &mut self.waker {
                 waker.meet(mobile, &mut self.path);
             }
@@ -115,6 +123,13 @@ impl Engine {
         self.behind.note_look(now, every);
         self.look_at = now + every;
         Ok(())
+    }
+
+    /// Whether a check would find nothing: the host is away, was probed lately, and has not been heard since.
+    fn is_left_alone(&self, now: Instant, (mobile, seen): (IpAddr, Seen), absent: usize) -> bool {
+        let probed_at = self.prober.probed_lately(now, mobile, absent).filter(|_| self.diverter.is_away(mobile));
+        let is_unheard = probed_at.is_some_and(|probed_at| seen.heard_at.is_none_or(|at| at < probed_at));
+        is_unheard && !self.behind.has_router(mobile)
     }
 
     /// Checks a host that is away. `absent`: how many are.
@@ -274,13 +289,28 @@ impl Engine {
     }
 
     pub(super) fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {
-        self.find_way(mobile).ok().flatten()
+        let now = self.advanced_at;
+        if let Some(known) = self.behind.known_way(now, mobile) {
+            return Some(known);
+        }
+        let found = self.find_way(mobile).ok().flatten()?;
+        self.behind.note_way(now, mobile, found);
+        Some(found)
     }
 
     /// The same, or why the query has failed.
     pub(super) fn find_way(&mut self, mobile: IpAddr) -> io::Result<Option<NextHop>> {
         let found = self.neighbours.own_way(self.interface.index, mobile);
         found.inspect_err(|error| tracing::debug!(%error, %mobile, "no route"))
+    }
+
+    /// Whether the kernel uses the neighbour entry of an absent host: it drops an entry that is not used after a minute, and one that is used
+    /// and not confirmed after 5 s.
+    pub(super) fn uses_neighbour(&self, now: Instant, mobile: IpAddr) -> bool {
+        let Some(status) = self.diverter.status(mobile) else { return true };
+        let is_sent_to = status.queued_at.is_some_and(|at| now.saturating_since(at) < KEEP_NEIGHBOURS_EVERY * 2);
+        // What is not queued is not seen here.
+        is_sent_to || status.course != Course::Divert || status.tally.lost() > 0
     }
 
     /// Keeps the kernel's neighbour entry, so that it passes packets to the interface instead of resolving the address.

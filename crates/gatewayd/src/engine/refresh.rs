@@ -16,15 +16,19 @@ pub(super) struct Refresh {
     pause: Duration,
     /// The next round has no pauses.
     is_urgent: bool,
+    rounds: u32,
     at: Instant,
 }
+
+/// Of so many rounds, one is for all hosts.
+const ROUNDS_FOR_ALL: u32 = 8;
 
 /// Hosts at a time: a millisecond of work.
 const AT_ONCE: usize = 64;
 
 impl Refresh {
     pub(super) fn new(now: Instant) -> Self {
-        Self { waiting: VecDeque::new(), pause: Duration::ZERO, is_urgent: true, at: now }
+        Self { waiting: VecDeque::new(), pause: Duration::ZERO, is_urgent: true, rounds: 0, at: now }
     }
 
     /// The kernel has lost its entries: all hosts are due, with turns of other work in between, but without pauses.
@@ -36,6 +40,11 @@ impl Refresh {
         self.at
     }
 
+    /// Whether this round is for all hosts, or for those to which packets are sent.
+    pub(super) fn is_for_all(&self) -> bool {
+        self.rounds.is_multiple_of(ROUNDS_FOR_ALL)
+    }
+
     /// The hosts that are due. `all` returns those of a new round.
     pub(super) fn due(&mut self, now: Instant, all: impl FnOnce() -> Vec<IpAddr>) -> Vec<IpAddr> {
         if now < self.at {
@@ -45,6 +54,7 @@ impl Refresh {
             self.waiting = all().into();
             let parts = self.waiting.len().div_ceil(AT_ONCE).max(1) as u64;
             let is_urgent = std::mem::take(&mut self.is_urgent);
+            self.rounds = if is_urgent { 0 } else { self.rounds + 1 };
             self.pause = if is_urgent { Duration::ZERO } else { KEEP_NEIGHBOURS_EVERY / parts };
         }
         let due = self.waiting.drain(..AT_ONCE.min(self.waiting.len())).collect();
@@ -96,5 +106,18 @@ mod tests {
         let parts: Vec<usize> = (0..5).map(|_| refresh.due(at, || hosts(200)).len()).collect();
         assert_eq!(parts, [64, 64, 64, 8, 0]);
         assert_eq!(refresh.poll_timeout(), at + KEEP_NEIGHBOURS_EVERY);
+        assert!(refresh.is_for_all());
+    }
+
+    #[test]
+    fn one_round_of_eight_is_for_hosts_without_packets() {
+        let mut refresh = Refresh::new(Instant::ZERO);
+        let for_all = (0..17).map(|_| {
+            let due = refresh.due(refresh.poll_timeout(), || hosts(10));
+            assert_eq!(due.len(), 10);
+            refresh.is_for_all()
+        });
+        let for_all: Vec<usize> = for_all.enumerate().filter(|(_, is)| *is).map(|(round, _)| round).collect();
+        assert_eq!(for_all, [0, 8, 16]);
     }
 }

@@ -1,7 +1,8 @@
 //! Which connections leave the table: those that are over, and without room, those that are least likely to go on.
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::Connection;
+use holdover_filter::{Connection, Direction};
+use holdover_flow::Flow;
 
 /// How long closed connections, and SYNs without an answer, are remembered, for retransmissions.
 const LINGER: Duration = Duration::from_secs(60);
@@ -18,25 +19,47 @@ pub(super) struct Candidate {
     pub(super) connection: Connection,
     /// When its last packet came.
     pub(super) seen_at: Instant,
-    /// It is over, or was never answered.
-    pub(super) is_done: bool,
+    pub(super) use_of: Use,
+}
+
+/// How far a connection has got, the least useful for the gateway first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Use {
+    /// It is over, or its SYN was never answered.
+    Done,
+    /// One end has acknowledged something, or the gateway sees one direction only: a SYN-ACK for a forged address is not answered either.
+    OneSided,
+    /// Both ends have acknowledged something.
+    Established,
+}
+
+impl Use {
+    pub(super) fn of(flow: &Flow) -> Self {
+        let acked = [Direction::Outgoing, Direction::Incoming].map(|direction| flow.half(direction).acked().is_some());
+        match acked {
+            _ if flow.is_over() => Self::Done,
+            [false, false] => Self::Done,
+            [true, true] => Self::Established,
+            _ => Self::OneSided,
+        }
+    }
 }
 
 impl Candidate {
     fn is_done_for(&self, now: Instant, time: Duration) -> bool {
-        self.is_done && now.saturating_since(self.seen_at) >= time
+        self.use_of == Use::Done && now.saturating_since(self.seen_at) >= time
     }
 }
 
 /// The connections to remove. Without room these are all that have been done for [`LINGER_WITHOUT_ROOM`], as a flood of SYNs is,
-/// and at least a sixteenth of all: first others that are done, then those idle for longest.
+/// and at least a sixteenth of all: first others that are done, then one-sided ones, and of each those idle for longest.
 pub(super) fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: bool) -> Vec<Connection> {
     let linger = if has_room { LINGER } else { LINGER_WITHOUT_ROOM };
     let done = candidates.iter().filter(|candidate| candidate.is_done_for(now, linger)).count();
     let least = if has_room { 0 } else { candidates.len().div_ceil(EVICTED_PART) };
     let count = done.max(least);
     if count > 0 && count < candidates.len() {
-        candidates.select_nth_unstable_by_key(count - 1, |candidate| (!candidate.is_done, candidate.seen_at));
+        candidates.select_nth_unstable_by_key(count - 1, |candidate| (candidate.use_of, candidate.seen_at));
     }
     candidates.truncate(count);
     candidates.into_iter().map(|candidate| candidate.connection).collect()
@@ -45,6 +68,10 @@ pub(super) fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: boo
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::net::IpAddr;
+
+    use holdover_flow::{Entry, Form, Rules};
+    use holdover_wire::{Flags, Packet, Segment, Seq};
 
     use super::*;
 
@@ -52,13 +79,13 @@ mod tests {
         Connection { local: ([192, 0, 2, 1], 80).into(), remote: ([10, 0, 0, 1], number).into() }
     }
 
-    fn candidates(count: u16, is_done: bool, seen_at: impl Fn(u16) -> u64) -> Vec<Candidate> {
-        let ports = (0..count).map(|number| if is_done { number } else { 30_000 + number });
-        let candidate = |(number, port)| {
+    /// Their ports begin with this one.
+    fn candidates(first: u16, count: u16, use_of: Use, seen_at: impl Fn(u16) -> u64) -> Vec<Candidate> {
+        let candidate = |number| {
             let seen_at = Instant::from_millis(seen_at(number));
-            Candidate { connection: connection(port), seen_at, is_done }
+            Candidate { connection: connection(first + number), seen_at, use_of }
         };
-        (0..count).zip(ports).map(candidate).collect()
+        (0..count).map(candidate).collect()
     }
 
     /// The ports of the mobile host.
@@ -71,8 +98,8 @@ mod tests {
     #[test]
     fn unanswered_syns_leave_a_full_table_before_any_connection() {
         // 20 SYNs every 3 ms for 3 s, beside 5,000 connections that have been idle for an hour.
-        let flood = candidates(20_000, true, |number| 3_600_000 + u64::from(number) / 20 * 3);
-        let all = [flood, candidates(5_000, false, |_| 0)].concat();
+        let flood = candidates(0, 20_000, Use::Done, |number| 3_600_000 + u64::from(number) / 20 * 3);
+        let all = [flood, candidates(30_000, 5_000, Use::Established, |_| 0)].concat();
         let ports = chosen(3_603_000, all, false);
         let old = 2000 / 3 * 20;
         assert!(ports.iter().all(|port| *port < 20_000));
@@ -80,17 +107,43 @@ mod tests {
     }
 
     #[test]
+    fn a_syn_is_done_and_an_answered_one_is_not_yet_established() {
+        let segment = |flags, seq, ack| {
+            let [seq, ack] = [seq, ack].map(Seq::new);
+            Segment { src_port: 80, dst_port: 80, flags, seq, ack, window: 1000, ..Segment::default() }
+        };
+        let [fixed, mobile] = [[192, 0, 2, 1], [10, 0, 0, 1]].map(IpAddr::from);
+        let mut entry = Entry::new();
+        let mut follow = |from: IpAddr, to: IpAddr, direction, segment: Segment| {
+            let form = Form::of(&segment);
+            let packet = Packet::new(from, to, segment);
+            entry.follow(Instant::from_millis(1), &Rules::default(), direction, &packet, form);
+            Use::of(&entry.expand())
+        };
+        assert_eq!(follow(mobile, fixed, Direction::Incoming, segment(Flags::SYN, 10, 0)), Use::Done);
+        let answer = segment(Flags::SYN | Flags::ACK, 500, 11);
+        assert_eq!(follow(fixed, mobile, Direction::Outgoing, answer), Use::OneSided);
+        assert_eq!(follow(mobile, fixed, Direction::Incoming, segment(Flags::ACK, 11, 501)), Use::Established);
+    }
+
+    #[test]
     fn those_idle_for_longest_leave_if_nothing_is_done() {
-        let ports = chosen(100_000, candidates(160, false, |number| 50_000 + u64::from(number)), false);
+        let ports =
+            chosen(100_000, candidates(30_000, 160, Use::Established, |number| 50_000 + u64::from(number)), false);
         assert_eq!(ports, (30_000..30_010).collect());
         // Closed ones first, and of these the oldest, although they ended just now.
-        let all = [candidates(100, true, |number| 99_800 + u64::from(number)), candidates(60, false, |_| 0)].concat();
+        let established = candidates(30_000, 60, Use::Established, |_| 0);
+        let all = [candidates(0, 100, Use::Done, |number| 99_800 + u64::from(number)), established.clone()].concat();
+        assert_eq!(chosen(100_000, all, false), (0..10).collect());
+        // Then those whose SYN-ACK was not acknowledged.
+        let all = [established, candidates(0, 100, Use::OneSided, |number| 99_800 + u64::from(number))].concat();
         assert_eq!(chosen(100_000, all, false), (0..10).collect());
     }
 
     #[test]
     fn with_room_only_those_leave_that_were_done_for_a_minute() {
-        let all = [candidates(10, true, |number| 1000 * u64::from(number)), candidates(10, false, |_| 0)].concat();
+        let others = [Use::OneSided, Use::Established].map(|use_of| candidates(30_000, 10, use_of, |_| 0)).concat();
+        let all = [candidates(0, 10, Use::Done, |number| 1000 * u64::from(number)), others].concat();
         assert_eq!(chosen(59_999, all.clone(), true), BTreeSet::new());
         assert_eq!(chosen(64_500, all.clone(), true), (0..5).collect());
         assert_eq!(chosen(99_000, all, true), (0..10).collect());

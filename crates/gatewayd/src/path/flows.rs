@@ -14,7 +14,7 @@ use holdover_host::clock;
 use holdover_host::ebpf::{LOCK, Object};
 use holdover_host::map_batch;
 
-use super::eviction::{self, Candidate, EVICTED_PART};
+use super::eviction::{self, Candidate, EVICTED_PART, Use};
 use super::lists::ConnectionList;
 use super::records::MobileOrder;
 use super::{KernelPath, PathError};
@@ -157,8 +157,7 @@ impl KernelPath {
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
         let mut candidates = Vec::new();
         let mut note = |connection, flow: &Flow| {
-            let is_done = flow.is_over() || flow.is_unanswered();
-            candidates.push(Candidate { connection, seen_at: flow.seen_at(), is_done });
+            candidates.push(Candidate { connection, seen_at: flow.seen_at(), use_of: Use::of(flow) });
         };
         let (mut detailed, mut idle) = (HashSet::new(), Vec::new());
         self.flows.for_each_detailed(|connection, flow| {
@@ -178,12 +177,14 @@ impl KernelPath {
         let has_room = all < if is_full { most - most / EVICTED_PART } else { most };
         let removed = eviction::choose(now, candidates, has_room);
         let left = all - removed.len();
-        for connection in removed {
-            if detailed.remove(&connection) {
-                self.remove_connection(connection);
-            } else {
-                // It may be gone.
-                let _ = self.flows.entries.remove(&Plain(Key::new(connection)));
+        let keys: Vec<Key> = removed.iter().map(|connection| Key::new(*connection)).collect();
+        let with_details = removed.into_iter().filter(|connection| detailed.remove(connection));
+        let with_details: Vec<Key> = with_details.map(Key::new).collect();
+        for (map, keys) in [(self.flows.details.map(), with_details), (self.flows.entries.map(), keys)] {
+            // SAFETY: it is the map's key.
+            let removed = unsafe { map_batch::remove(map.fd().as_fd(), &keys) };
+            if let Err(error) = removed {
+                tracing::warn!(%error, "cannot remove connections");
             }
         }
         for connection in idle.into_iter().filter(|connection| detailed.contains(connection)) {
