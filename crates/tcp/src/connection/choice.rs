@@ -107,7 +107,7 @@ impl Connection {
     /// of the next full segment, with more data behind it, or that it does not go yet. `None` if anything is out of the ordinary.
     #[inline]
     pub(super) fn choose_in_bulk(&mut self, now: Instant) -> Option<Result<u32, Blocked>> {
-        if self.has_rare_options() {
+        if self.has_rare_options() || self.steering.mtu_search.is_some() {
             return None;
         }
         let len = self.data_room();

@@ -84,6 +84,7 @@ impl Connection {
             && self.queue.is_unmarked()
             && self.queue.highest_sacked().is_none_or(|highest| highest.le(self.snd.una))
             && self.snd.urgent.is_none()
+            && self.steering.mtu_search.is_none()
             && !rto.one_sample_per_window
             && !rto.samples_echo
     }
@@ -173,7 +174,7 @@ mod tests {
 
     use super::super::Opening;
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, MtuProbing, PathMtuConfig};
     use crate::ecn::EcnField;
     use crate::profile::Profile;
 
@@ -319,6 +320,15 @@ mod tests {
         for (seed, (sack, timestamps)) in (50..).zip([(false, true), (true, false), (false, false)]) {
             let config = Config { sack, timestamps: linux.timestamps.filter(|_| timestamps), ..linux.clone() };
             Pair::small(config, seed, 0.02).run();
+        }
+    }
+
+    #[test]
+    fn probes_of_the_path_mtu_make_no_difference_either() {
+        let path_mtu = PathMtuConfig { probing: MtuProbing::Always, base_mss: 60, min_mss: 48, ..PathMtuConfig::LINUX };
+        let config = Config { path_mtu, ..Profile::Linux6Cubic.config() };
+        for (seed, faults) in [(60, 0.0), (61, 0.02)] {
+            Pair::small(config.clone(), seed, faults).run();
         }
     }
 
