@@ -32,30 +32,31 @@ use std::process::ExitCode;
 use holdover_testbed::harness::{Harness, Test};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 6;
+const TESTS_AT_A_TIME: usize = 12;
 
 fn main() -> ExitCode {
     if let Some(code) = other_process::role() {
         return code;
     }
     let harness = Harness::start(TESTS_AT_A_TIME).needs(user_timeouts::can_load);
+    // Those with the longest tests first.
     let groups = [
+        ("flapping", flapping::TESTS),
+        ("late", late::TESTS),
+        ("gateway", gateway::TESTS),
+        ("engine", engine::TESTS),
         ("address_gone", address_gone::TESTS),
         ("agents", agents::TESTS),
         ("containers", containers::TESTS),
         ("dad", dad::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
-        ("flapping", flapping::TESTS),
-        ("gateway", gateway::TESTS),
-        ("late", late::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
         ("modem", modem::TESTS),
         ("silent_keys", silent_keys::TESTS),
         ("stacked", stacked::TESTS),
         ("user_timeouts", user_timeouts::TESTS),
-        ("engine", engine::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(group, tests)| harness.group(group, tests)).collect())
 }

@@ -28,7 +28,7 @@ use holdover_testbed::harness::{Completion, Harness, Trial};
 type Test = (&'static str, fn());
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 6;
+const TESTS_AT_A_TIME: usize = 12;
 
 fn main() -> ExitCode {
     let harness = Harness::start(TESTS_AT_A_TIME);
@@ -38,8 +38,9 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }
     };
+    // Those with the longest tests first.
     let kernels =
-        [talk::TESTS, moves::TESTS, multipath::TESTS, servers::TESTS, invite::TESTS, proxy::TESTS, kernel_esp::TESTS]
+        [moves::TESTS, invite::TESTS, talk::TESTS, multipath::TESTS, servers::TESTS, proxy::TESTS, kernel_esp::TESTS]
             .concat();
     let kernels = kernels.into_iter().map(|(name, test)| harness.trial(name, done(test)));
     let words = words::TESTS.iter().chain(dns::TESTS).map(|&(name, test)| Trial::ignorable_test(name, done(test)));

@@ -75,12 +75,17 @@ fn check(outcome: Outcome) {
     assert!(outcome.resumption < ROUND_TRIP * 3 / 2 + SLACK, "{outcome:?}");
 }
 
+/// Both ways at a time: their hosts are different ones.
 fn both_ways(gap: Option<Duration>) {
-    for way in [Way::ToMobile, Way::FromMobile] {
-        for server_wakes in [false, true] {
-            check(move_once(way, [WIFI, LTE], gap, [true, server_wakes]));
+    std::thread::scope(|scope| {
+        for way in [Way::ToMobile, Way::FromMobile] {
+            scope.spawn(move || {
+                for server_wakes in [false, true] {
+                    check(move_once(way, [WIFI, LTE], gap, [true, server_wakes]));
+                }
+            });
         }
-    }
+    });
 }
 
 /// What four processes of a busy machine wait for the processor.

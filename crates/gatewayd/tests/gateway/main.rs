@@ -46,7 +46,7 @@ use holdover_gatewayd::features;
 use holdover_testbed::harness::{Harness, Test};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 6;
+const TESTS_AT_A_TIME: usize = 8;
 
 fn main() -> ExitCode {
     if let Some(code) = process::role() {
@@ -57,17 +57,21 @@ fn main() -> ExitCode {
     let with_bird = with_etcd.clone().needs(|| routing::find_bird().map(drop));
     let with_keepalived = with_etcd.clone().needs(|| routing::find_keepalived().map(drop));
     let with_nft = harness.clone().needs(nft::find);
+    // Those with the longest tests first.
     let groups = [
+        (&harness, "fast_open", fast_open::TESTS),
+        (&harness, "handoff", handoff::TESTS),
+        (&harness, "signed", signed::TESTS),
+        (&harness, "multipath", multipath::TESTS),
+        (&harness, "crashes", crashes::TESTS),
+        (&harness, "absences", absences::TESTS),
+        (&harness, "fragments", fragments::TESTS),
+        (&with_nft, "nat", nat::TESTS),
         (&with_bird, "routing", routing::OSPF),
         (&with_keepalived, "routing", routing::VRRP),
         (&with_etcd, "cluster", cluster::TESTS),
-        (&harness, "handoff", handoff::TESTS),
         (&harness, "hold_back", hold_back::TESTS),
         (&harness, "removal", removal::TESTS),
-        (&harness, "signed", signed::TESTS),
-        (&harness, "multipath", multipath::TESTS),
-        (&harness, "absences", absences::TESTS),
-        (&harness, "crashes", crashes::TESTS),
         (&harness, "limits", limits::TESTS),
         (&harness, "presence", presence::TESTS),
         (&harness, "echo", echo::TESTS),
@@ -75,11 +79,8 @@ fn main() -> ExitCode {
         (&harness, "modes", modes::TESTS),
         (&harness, "split", split::TESTS),
         (&with_nft, "conntrack", conntrack::TESTS),
-        (&with_nft, "nat", nat::TESTS),
         (&with_nft, "options", options::TESTS),
         (&harness, "ecn", ecn::TESTS),
-        (&harness, "fast_open", fast_open::TESTS),
-        (&harness, "fragments", fragments::TESTS),
         (&harness, "full_buffer", full_buffer::TESTS),
         (&harness, "one_way", one_way::TESTS),
         (&harness, "series", series::TESTS),

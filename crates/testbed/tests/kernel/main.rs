@@ -26,7 +26,7 @@ use holdover_testbed::{Namespace, NamespaceThread};
 const NESTED: &str = "HOLDOVER_TESTBED_NESTED";
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 6;
+const TESTS_AT_A_TIME: usize = 12;
 
 fn main() -> ExitCode {
     let harness = Harness::start(TESTS_AT_A_TIME);
