@@ -133,12 +133,13 @@ impl Association {
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
     }
 
-    /// Repeats the answer to the same UPDATE, between the same addresses, unless one of the hosts has left meanwhile.
+    /// Repeats the answer to the same UPDATE, between the same addresses, unless one of the hosts has left meanwhile, or the peer was never
+    /// known there: the source of the first packet may have been forged, and no MAC covers it.
     fn answer_again(&self, local: &mut Local) {
         let Some((answer, (src, dst))) = &self.updates.answer else { return };
-        let left = self.paths.status(*dst) == Some(Status::Deprecated);
+        let is_there = matches!(self.paths.status(*dst), Some(Status::Active | Status::Unverified));
         let best = || self.paths.for_control(0, |dst| local.source_for(dst).is_some());
-        let dst = if left { best().unwrap_or(*dst) } else { *dst };
+        let dst = if is_there { *dst } else { best().unwrap_or(*dst) };
         let stays = local.locators.contains(src) && src.is_ipv4() == dst.is_ipv4();
         if let Some(src) = if stays { Some(*src) } else { local.source_for(dst) } {
             local.send_from(answer, src, dst);

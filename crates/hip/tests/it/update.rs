@@ -319,6 +319,28 @@ fn with_source(packet: &Packet, bytes: &[u8], src: IpAddr) -> Packet {
     Packet { src, payload: Payload::Other { protocol: PROTOCOL, payload: bytes.into() }, ..packet.clone() }
 }
 
+/// An attacker on the path gives the first check another source: its answer goes there, and that to the repetition to the peer.
+// Claim: A check whose source was forged is answered to the peer itself when it is repeated.
+#[test]
+fn a_check_with_a_forged_source_is_answered_when_it_is_repeated() {
+    let mut world = World::established(40, &quick());
+    let mut is_done = false;
+    world.tamper = Some(Box::new(move |packet| {
+        let Ok(received) = HipPacket::parse(packet) else { return true };
+        let is_check = |it: &Parameter| matches!(it, Parameter::EchoRequestSigned(_)).then_some(());
+        if !is_done && received.packet.find(is_check).is_some() {
+            is_done = true;
+            *packet = with_source(packet, received.bytes(), address("203.0.113.99"));
+        }
+        true
+    }));
+    world.move_to(0, &["203.0.113.7"]);
+    world.run_for(Duration::from_secs(3));
+    assert!(world.packets.iter().any(|(_, packet)| packet.dst == address("203.0.113.99")), "the first answer");
+    assert_eq!(world.hosts[1].verified_addresses(world.hit(0)), [address("203.0.113.7")]);
+    assert_eq!(data(&mut world), WORKS);
+}
+
 // Claim: Old, forged, unsigned and repeated UPDATEs have no effect; repeated ones are acknowledged again, at a limited rate; late
 // ones are processed once, and do not undo newer ones.
 // Tests: `update_rules::the_numbers_of_updates`, `own_ids_begin_with_0`, `each_id_is_processed_once_around_the_wrap`,

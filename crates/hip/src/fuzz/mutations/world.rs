@@ -241,6 +241,11 @@ impl World {
     fn open(&mut self, to: usize, packet: &Packet) -> Result<(), DataError> {
         let opened = self.hosts[to].open(self.now, packet)?;
         self.accepted_bytes += packet.wire_len();
+        // As the daemon does: a source that was forged, or that a translator has changed, does not last.
+        let is_expected = self.hosts[to].is_expected_at(opened.peer, packet.src);
+        if self.is_in_udp && opened.is_newest && !is_expected {
+            self.hosts[to].follow(self.now, opened.peer, packet.src, false);
+        }
         let from = self.index_of(opened.peer).expect("data of a host that does not exist");
         if let Some(inner) = &opened.inner {
             assert_eq!((inner.src, inner.dst), (self.hit(from).0.into(), self.hit(to).0.into()), "{inner}");
