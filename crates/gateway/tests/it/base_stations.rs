@@ -8,7 +8,6 @@ use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
 use holdover_gateway::Mechanisms;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::handoff::{Body, HandoffConfig, Message};
-use holdover_tcp::Profile;
 use holdover_wire::Packet;
 use proptest::prelude::*;
 
