@@ -13,8 +13,8 @@ use holdover_tcp::Config;
 
 use crate::ids::{LinkId, NodeId};
 use crate::layer2::Layer2;
-use crate::link_mtu::LinkMtu;
 use crate::mobility::{Attachment, MobileHost, RadioCell};
+use crate::mtu::LinkMtu;
 
 /// A whole world.
 #[derive(Clone, PartialEq, Debug)]

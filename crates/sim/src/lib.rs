@@ -53,6 +53,7 @@ mod ids;
 mod layer2;
 mod link_mtu;
 mod mobility;
+mod mtu;
 mod neighbour;
 mod network;
 mod observer;
@@ -75,10 +76,10 @@ pub use frame::Frame;
 pub use holdover_hip::esp::EspSuite;
 pub use ids::{FlowId, LinkId, NodeId};
 pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};
-pub use link_mtu::LinkMtu;
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,
 };
+pub use mtu::LinkMtu;
 pub use observer::{Dropped, DroppedBy, Medium, NoObserver, Observer, Place, Sample, Transit, WorldEvent};
 pub use world::{Ending, Holdings, World};
