@@ -100,8 +100,12 @@ impl<R> Network<R> {
     fn connect(&self, server: Ipv6Addr) -> (TcpStream, TcpStream) {
         let at = SocketAddr::new(server.into(), 0);
         let listener = self.lan.gateway.enter(|| TcpListener::bind(at).unwrap()).unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (near, listener.accept().unwrap().0)
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        // A connection that never carried data is not woken.
+        near.write_all(b"a").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        (near, far)
     }
 }
 
