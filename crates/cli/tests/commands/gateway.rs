@@ -14,7 +14,7 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
     assert!(printed.contains("# As this user, the gateway can"), "{printed}");
     let json: serde_json::Value =
         serde_json::from_str(&place.run("gateway check good.toml --json").well().out).unwrap();
-    assert_eq!(json["features"].as_array().unwrap().len(), 8, "{json}");
+    assert_eq!(json["features"].as_array().unwrap().len(), 9, "{json}");
     assert_eq!((&json["can_work"], &json["features"][0]["fine"]), (&false.into(), &false.into()), "{json}");
     assert!(printed.contains("no interface wlan7; existing ones: "), "{printed}");
     place.write("lo.toml", "[mobiles]\ninterface = \"lo\"\n");
