@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
     use crate::core::{Core, CoreConfig, PORT};
-    use crate::files::{Peer, Peers, Via};
+    use crate::files::{Peers, Via};
     use crate::random::SystemRandom;
 
     const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))];
@@ -337,9 +337,7 @@ mod tests {
         });
         let hits = hosts.each_ref().map(Core::hit);
         for (index, host) in hosts.iter_mut().enumerate() {
-            let mut peers = Peers::default();
-            let peer = Peer::new("peer", hits[1 - index], vec![ADDRESSES[1 - index]], Via::Udp);
-            peers.add(peer.unwrap()).unwrap();
+            let peers = Peers::on_loopback("peer", hits[1 - index], ADDRESSES[1 - index], Via::Udp);
             host.set_locators(*now, &ADDRESSES[index..=index]);
             host.set_peers(*now, &peers);
         }

@@ -334,6 +334,14 @@ impl Peers {
         Ok(())
     }
 
+    /// A peer at an address of the loopback interface, for tests with sockets.
+    #[cfg(test)]
+    pub(crate) fn on_loopback(name: &str, hit: Hit, address: IpAddr, via: Via) -> Self {
+        let addresses = vec![address];
+        let peer = Peer { name: name.into(), hit: hit.0, addresses, via, servers: Vec::new(), serves: None };
+        Self { peers: vec![peer], ..Self::default() }
+    }
+
     /// Removes a peer by its name or HIT.
     ///
     /// # Errors

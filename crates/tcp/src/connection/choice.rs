@@ -242,7 +242,10 @@ impl Connection {
     /// Segments in flight, as far as the congestion window is concerned.
     fn in_flight_for_window(&self) -> u32 {
         if self.duplicates_make_no_room() {
-            (self.queue.in_flight() + self.queue.sacked()).saturating_sub(self.syns_out())
+            // What a mechanism or SACK reports after a timeout is no duplicate ACK.
+            let is_after_timeout = self.recovery.state == RecoveryState::Loss;
+            let held = if is_after_timeout { self.queue.dup_acked() } else { self.queue.sacked() };
+            (self.queue.in_flight() + held).saturating_sub(self.syns_out())
         } else if self.counts_pipe_by_acks() {
             self.recovery.episode.pipe
         } else {
