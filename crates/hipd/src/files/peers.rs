@@ -339,7 +339,7 @@ impl Peers {
     pub(crate) fn on_loopback(name: &str, hit: Hit, address: IpAddr, via: Via) -> Self {
         let addresses = vec![address];
         let peer = Peer { name: name.into(), hit: hit.0, addresses, via, servers: Vec::new(), serves: None };
-        Self { peers: vec![peer], ..Self::default() }
+        Self { peers: vec![peer] }
     }
 
     /// Removes a peer by its name or HIT.
