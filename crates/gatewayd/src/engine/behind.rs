@@ -97,29 +97,6 @@ impl Behind {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Claim: The ways to ten thousand absent hosts are looked up every 10 s, and the way to one each time.
-    #[test]
-    fn ways_are_used_for_longer_with_more_absent_hosts() {
-        let (mobile, router) = (IpAddr::from([10, 0, 0, 9]), IpAddr::from([10, 0, 0, 1]));
-        let way = NextHop { hop: mobile, local: router };
-        let at = Instant::from_millis;
-        let mut behind = Behind::new(at(0));
-        behind.note_way(at(0), mobile, way);
-        assert_eq!(behind.known_way(at(0), mobile), None, "none is absent");
-        behind.note_absent(1);
-        behind.note_way(at(10), mobile, way);
-        assert_eq!([10, 11].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
-        behind.note_absent(20_000);
-        assert_eq!([10_009, 10_010].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
-        behind.forget_ways();
-        assert_eq!(behind.known_way(at(11), mobile), None);
-    }
-}
-
 impl Engine {
     /// The router in front of a host, if there is one.
     pub(super) fn router_before(&mut self, mobile: IpAddr) -> Option<IpAddr> {
@@ -170,5 +147,28 @@ impl Engine {
                 self.diverter.handle_report(now, mobile, source, Presence::Present);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Claim: The ways to ten thousand absent hosts are looked up every 10 s, and the way to one each time.
+    #[test]
+    fn ways_are_used_for_longer_with_more_absent_hosts() {
+        let (mobile, router) = (IpAddr::from([10, 0, 0, 9]), IpAddr::from([10, 0, 0, 1]));
+        let way = NextHop { hop: mobile, local: router };
+        let at = Instant::from_millis;
+        let mut behind = Behind::new(at(0));
+        behind.note_way(at(0), mobile, way);
+        assert_eq!(behind.known_way(at(0), mobile), None, "none is absent");
+        behind.note_absent(1);
+        behind.note_way(at(10), mobile, way);
+        assert_eq!([10, 11].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
+        behind.note_absent(20_000);
+        assert_eq!([10_009, 10_010].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
+        behind.forget_ways();
+        assert_eq!(behind.known_way(at(11), mobile), None);
     }
 }
