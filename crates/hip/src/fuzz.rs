@@ -28,14 +28,6 @@ pub fn parse_any(data: &[u8]) {
     }
 }
 
-/// [`Mutations::run`] on this thread's rehearsed exchanges.
-pub fn run_mutation(data: &[u8]) {
-    std::thread_local! {
-        static MUTATIONS: Mutations = Mutations::new();
-    }
-    MUTATIONS.with(|mutations| mutations.run(data));
-}
-
 fn packet(data: Vec<u8>) -> Packet {
     Packet::new(SRC, DST, Payload::Other { protocol: PROTOCOL, payload: Bytes::from(data) })
 }

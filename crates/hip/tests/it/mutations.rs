@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use holdover_base::Rng;
-use holdover_hip::fuzz::{Mutations, Outcome, run_mutation};
+use holdover_hip::fuzz::{Mutations, Outcome};
 
 /// Bytes that decide about a case: more than any needs.
 const INPUT_LEN: usize = 160;
@@ -80,8 +80,9 @@ fn the_corpus_of_mutations_holds() {
     let mut files: Vec<PathBuf> = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 8);
+    let mutations = Mutations::new();
     for file in files {
         println!("{}", file.display());
-        run_mutation(&fs::read(file).unwrap());
+        mutations.run(&fs::read(file).unwrap());
     }
 }
