@@ -100,11 +100,20 @@ impl HipRecord {
     }
 }
 
+/// A name with its final dot. What has a meaning in zone files is escaped by its number (RFC 1035 section 5.1).
+fn in_zone_file(name: &DomainName) -> String {
+    let mut text = name.fmt_with_dot().to_string().replace("\\ ", "\\032");
+    for special in ['(', ')', ';', '"', '@', '$'] {
+        text = text.replace(special, &format!("\\{:03}", u32::from(special)));
+    }
+    text
+}
+
 impl fmt::Display for HipRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (hit, key) = (base16::encode_string(&self.hit), base64::encode_string(&self.public_key));
         write!(f, "{} {hit} {key}", self.algorithm)?;
-        self.servers.iter().try_for_each(|server| write!(f, " {}", server.fmt_with_dot()))
+        self.servers.iter().try_for_each(|server| write!(f, " {}", in_zone_file(server)))
     }
 }
 
@@ -179,6 +188,15 @@ mod tests {
             let short = HipRecord { hit: vec![0x20; 8], ..record };
             assert_eq!(short.identity(), Err(RecordError::HitLength { len: 8 }));
         }
+    }
+
+    #[test]
+    fn parentheses_of_names_are_no_separators() {
+        let text = "2 2001 AQID r\\041s.\\040x\\032y.example. o\\059.example.";
+        let record: HipRecord = text.parse().unwrap();
+        assert_eq!(record.servers.len(), 2);
+        assert_eq!(record.to_string(), text);
+        assert_eq!(record.to_string().parse(), Ok(record));
     }
 
     #[test]
