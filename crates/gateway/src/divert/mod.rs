@@ -269,6 +269,11 @@ impl<T> Diverter<T> {
         self.mobiles.get(&address).is_some_and(|mobile| mobile.standing == Standing::Away)
     }
 
+    /// Whether a mobile host is absent by a warning alone: it may still be there, and is probed as hosts that are.
+    pub fn is_only_warned(&self, address: IpAddr) -> bool {
+        self.mobiles.get(&address).is_some_and(|mobile| mobile.reports.is_only_warned())
+    }
+
     /// The sum of all counters.
     pub fn tally(&self) -> Tally {
         self.tally

@@ -201,7 +201,7 @@ impl Reports {
     }
 
     /// Whether the host has predicted its absence, and nothing shows that it has left.
-    const fn is_only_warned(&self) -> bool {
+    pub(super) const fn is_only_warned(&self) -> bool {
         self.objections == Source::Warning.bit()
     }
 

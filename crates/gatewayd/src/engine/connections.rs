@@ -120,6 +120,8 @@ impl Engine {
         // Without a cluster every gateway is asked. In one, a mobile host may have been forgotten before the claim.
         let may_have_some = leaving.is_known || self.cluster.is_some();
         let Some(waker) = self.waker.as_mut().filter(|_| may_have_some) else { return };
+        // Of many changes at once, that of this host may not have been told yet: windows are opened before connections leave.
+        waker.handle_standing(now, mobile, Standing::Moved, &mut self.path);
         let records = waker.hand_on(now, mobile, MOST_RECORDS, &mut self.path);
         // Otherwise the programs do not look at its packets any more.
         if self.path.seen(mobile).is_some() {

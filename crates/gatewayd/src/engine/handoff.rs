@@ -150,6 +150,7 @@ impl Engine {
             let now = clock::now();
             self.path.begin_turn(now);
             self.hand_connections_on(now);
+            self.inject(now);
         }
         let unconfirmed = self.handoff.as_mut().map(Handoff::take_unconfirmed).unwrap_or_default();
         if !unconfirmed.is_empty() {

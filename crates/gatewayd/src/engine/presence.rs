@@ -127,9 +127,14 @@ impl Engine {
 
     /// Whether a check would find nothing: the host is away, was probed lately, and has not been heard since.
     fn is_left_alone(&self, now: Instant, (mobile, seen): (IpAddr, Seen), absent: usize) -> bool {
-        let probed_at = self.prober.probed_lately(now, mobile, absent).filter(|_| self.diverter.is_away(mobile));
+        let probed_at = self.prober.probed_lately(now, mobile, absent).filter(|_| self.is_without_warning(mobile));
         let is_unheard = probed_at.is_some_and(|probed_at| seen.heard_at.is_none_or(|at| at < probed_at));
         is_unheard && !self.behind.has_router(mobile)
+    }
+
+    /// Whether a host is away by more than a warning, by which it is checked as those that are there.
+    fn is_without_warning(&self, mobile: IpAddr) -> bool {
+        self.diverter.is_away(mobile) && !self.diverter.is_only_warned(mobile)
     }
 
     /// Checks a host that is away. `absent`: how many are.
@@ -178,7 +183,9 @@ impl Engine {
         match self.prober.look_present(now, mobile, last) {
             Inquiry::None => {}
             Inquiry::Ask => {
-                self.probe(mobile, seen);
+                if !self.probe(mobile, seen) {
+                    self.prober.ask_now(mobile);
+                }
             }
             Inquiry::Silent if self.echo.as_ref().is_some_and(|echo| !echo.is_overdue(now, mobile)) => {}
             Inquiry::Silent => {

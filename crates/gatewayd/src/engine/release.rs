@@ -12,9 +12,13 @@ use crate::sender::{Sent, set_reserved_flag};
 use crate::store::Stored;
 use crate::waker::is_redundant;
 
+/// So many mobile hosts whose packets are refused in one turn show that the interface itself is full.
+const HOSTS_WITHOUT_ROOM: u32 = 8;
+
 impl Engine {
     /// Sends due packets.
     pub(super) fn release(&mut self, now: Instant) {
+        let mut without_room = 0;
         for _ in 0..BATCH {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
             match self.clearance(mobile) {
@@ -68,6 +72,12 @@ impl Engine {
             match sent {
                 Sent::Done => {}
                 Sent::Busy => {
+                    // A queueing discipline may be full for this host alone.
+                    self.diverter.handle_busy(now + BUSY, mobile);
+                    without_room += 1;
+                    if without_room < HOSTS_WITHOUT_ROOM {
+                        continue;
+                    }
                     self.diverter.handle_blocked(now + BUSY);
                     return;
                 }
