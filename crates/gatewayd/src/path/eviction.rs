@@ -7,7 +7,8 @@ use holdover_flow::Flow;
 /// How long closed connections, and SYNs without an answer, are remembered, for retransmissions.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// The same while the table is full: a client repeats its SYN after a second, and is known again by that.
+/// The same while the table is full: a client repeats its SYN after a second, and is known again by that. Younger ones stay, as their
+/// answers may be under way, unless they alone fill [`EVICTED_PART`] of the table, as a flood does.
 const LINGER_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
 /// The fraction of connections evicted at least when the table is full.
@@ -52,14 +53,19 @@ impl Candidate {
 }
 
 /// The connections to remove. Without room these are all that have been done for [`LINGER_WITHOUT_ROOM`], as a flood of SYNs is,
-/// and at least a sixteenth of all: first others that are done, then one-sided ones, and of each those idle for longest.
+/// and at least a sixteenth of all: first others that are done, if they are many, then one-sided ones, and of each those idle for longest.
 pub(super) fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: bool) -> Vec<Connection> {
     let linger = if has_room { LINGER } else { LINGER_WITHOUT_ROOM };
+    let all_done = candidates.iter().filter(|candidate| candidate.use_of == Use::Done).count();
     let done = candidates.iter().filter(|candidate| candidate.is_done_for(now, linger)).count();
     let least = if has_room { 0 } else { candidates.len().div_ceil(EVICTED_PART) };
+    let spares_young = all_done - done < least;
     let count = done.max(least);
     if count > 0 && count < candidates.len() {
-        candidates.select_nth_unstable_by_key(count - 1, |candidate| (candidate.use_of, candidate.seen_at));
+        candidates.select_nth_unstable_by_key(count - 1, |candidate| {
+            let is_spared = spares_young && candidate.use_of == Use::Done && !candidate.is_done_for(now, linger);
+            (is_spared, candidate.use_of, candidate.seen_at)
+        });
     }
     candidates.truncate(count);
     candidates.into_iter().map(|candidate| candidate.connection).collect()
@@ -104,6 +110,20 @@ mod tests {
         let old = 2000 / 3 * 20;
         assert!(ports.iter().all(|port| *port < 20_000));
         assert!((old - 20..=old + 40).contains(&ports.len()), "{}", ports.len());
+    }
+
+    // Claim: SYNs of the last second, whose answers may be under way, stay in a full table while they are less than a sixteenth of it; connections
+    // idle for longest leave instead.
+    #[test]
+    fn young_syns_stay_unless_they_are_a_flood() {
+        let table = |young: u16| {
+            let old = candidates(0, 3, Use::Done, |_| 98_000);
+            let idle = candidates(30_000, 157 - young, Use::Established, |number| 50_000 + u64::from(number));
+            [candidates(1000, young, Use::Done, |number| 99_001 + u64::from(number)), old, idle].concat()
+        };
+        let idle = |count: u16| 30_000..30_000 + count;
+        assert_eq!(chosen(100_000, table(9), false), (0..3).chain(idle(7)).collect());
+        assert_eq!(chosen(100_000, table(10), false), (0..3).chain(1000..1007).collect());
     }
 
     #[test]
