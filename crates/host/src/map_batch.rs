@@ -79,6 +79,7 @@ pub unsafe fn for_each<K: Copy + Default, V: Copy + Default>(
         from = Some(next);
     }
 }
+
 /// Removes the entries of these keys. Those that are gone already are skipped.
 ///
 /// # Safety
