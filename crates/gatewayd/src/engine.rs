@@ -332,7 +332,7 @@ impl Engine {
         // Those that have left first: what comes for them now is lost.
         self.set_courses(now)?;
         self.tell_changes(now);
-        self.move_connections(now);
+        self.wake_arrived(now);
         self.set_courses(now)?;
         self.release(now);
         // The released packet may have been the last.
@@ -438,7 +438,10 @@ impl Engine {
                 }
                 _ => {
                     tracing::info!(%mobile, waiting = status.waiting, bytes = status.waiting_bytes, "{standing}");
-                    self.prober.note_return(now);
+                    // Those that have moved say nothing of the link here.
+                    if standing == Standing::Present {
+                        self.prober.note_return(now);
+                    }
                 }
             }
             if let Some(waker) = &mut self.waker {

@@ -173,6 +173,15 @@ pub struct PathCounters {
     pub fragments: u64,
 }
 
+/// TCP packets of connections without room in the table.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct TableFull {
+    /// For an entry.
+    pub(crate) entries: u64,
+    /// For details.
+    pub(crate) details: u64,
+}
+
 /// The programs' state of a mobile host. Times are on the clock of [`holdover_host::clock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
@@ -423,9 +432,11 @@ impl KernelPath {
         self.run(MobileOrder::course(mobile, Course::Pass, diverted))
     }
 
-    /// Of [`PathCounters::connections_full`].
-    pub(crate) fn connections_full(&self) -> u64 {
-        self.counters.get(&(Counter::AloneFull as u32), 0).map_or(0, |values| values.iter().sum())
+    /// [`PathCounters::connections_full`] in its parts.
+    pub(crate) fn table_full(&self) -> TableFull {
+        let [full, entries] = [Counter::AloneFull as u32, MobileCounter::NoEntry as u32]
+            .map(|index| self.counters.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>()));
+        TableFull { entries, details: full.saturating_sub(entries) }
     }
 
     /// All counters.

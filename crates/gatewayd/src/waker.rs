@@ -20,10 +20,11 @@ use holdover_flow::{Flow, FlowRecord, FlowTable as _, Order, Report};
 use holdover_gateway::daemon::{self, Controller, Treatment};
 use holdover_gateway::divert::Standing;
 use holdover_gateway::freeze;
+use holdover_host::clock;
 use holdover_wire::{Seq, ip_addresses};
 
 use crate::config::{Config, FlowModes, Mode, OWN_LINK};
-use crate::path::{KernelPath, Taken, TakenIn};
+use crate::path::{KernelPath, TableFull, Taken, TakenIn};
 
 /// Counters of actions on TCP connections of mobile hosts that returned.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
@@ -79,7 +80,7 @@ pub(crate) struct Waker {
     shown: VecDeque<(IpAddr, Injected)>,
     check_at: Instant,
     tend_at: Instant,
-    seen_full: u64,
+    seen_full: TableFull,
     woken: Woken,
 }
 
@@ -88,6 +89,9 @@ const TEND_EVERY: Duration = Duration::from_secs(5);
 
 /// How often it is checked whether connections had no room: then others are removed at once.
 const CHECK_ROOM_EVERY: Duration = Duration::from_millis(500);
+
+/// The next check comes after so many times the time that making room has taken: that takes a tenth of the processor at most.
+const TENDING_PART: u64 = 10;
 
 impl Waker {
     pub(crate) fn new(now: Instant, config: &Config) -> Self {
@@ -101,7 +105,7 @@ impl Waker {
             shown: VecDeque::new(),
             check_at: now + CHECK_ROOM_EVERY,
             tend_at: now + TEND_EVERY,
-            seen_full: 0,
+            seen_full: TableFull::default(),
             woken: Woken::default(),
         }
     }
@@ -177,6 +181,8 @@ impl Waker {
     /// A mobile host has moved to another gateway: removes its connections, and returns records of those in use, at most `most`. Fixed hosts
     /// are shown the ACKs held on the others: no gateway knows of them any more. Split connections stay: their ends have other sequence
     /// numbers.
+    ///
+    /// Windows are opened before the connections leave, as [`Self::handle_standing`] does it. Senders are not woken: the other gateway does that.
     pub(crate) fn hand_on(
         &mut self,
         now: Instant,
@@ -184,6 +190,9 @@ impl Waker {
         most: usize,
         path: &mut KernelPath,
     ) -> Vec<FlowRecord> {
+        if path.seen(mobile).is_some() {
+            self.handle_standing(now, mobile, Standing::Moved, path);
+        }
         let own = self.config.mode_of(mobile);
         let is_split = |connection| self.modes.mode_of(connection).unwrap_or(own) == Mode::Split;
         let Taken { records, holding } = path.take_connections(now, mobile, most, is_split);
@@ -289,21 +298,24 @@ impl Waker {
             }
         }
         if now >= self.check_at {
-            self.check_at = now + CHECK_ROOM_EVERY;
+            let began_at = clock::now();
             self.tend(now, path);
+            self.check_at = next_check(now, clock::now().saturating_since(began_at));
         }
     }
 
     /// Removes connections if some had no room, or if it is time.
     fn tend(&mut self, now: Instant, path: &mut KernelPath) {
-        let full = path.connections_full();
-        let is_full = full != self.seen_full;
-        if !is_full && now < self.tend_at {
-            return;
+        let full = path.table_full();
+        let before = std::mem::replace(&mut self.seen_full, full);
+        let is_full = full.entries != before.entries;
+        if is_full || now >= self.tend_at {
+            self.tend_at = now + TEND_EVERY;
+            let most = self.config.hold_back.most_connections as usize;
+            self.woken.connections = path.tend_flows(now, most, is_full) as u64;
+        } else if full.details != before.details {
+            path.compact_idle(now);
         }
-        (self.seen_full, self.tend_at) = (full, now + TEND_EVERY);
-        let most = self.config.hold_back.most_connections as usize;
-        self.woken.connections = path.tend_flows(now, most, is_full) as u64;
     }
 
     /// An earlier process was killed: the senders of these mobile hosts are shown their held ACKs.
@@ -391,6 +403,11 @@ impl Waker {
     }
 }
 
+/// When it is checked again whether connections had no room, after a check at `now` that took this long.
+fn next_check(now: Instant, took: Duration) -> Instant {
+    now + CHECK_ROOM_EVERY.max(took * TENDING_PART)
+}
+
 /// The directions of both halves of a connection.
 const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
@@ -427,6 +444,38 @@ mod tests {
     use holdover_wire::{Flags, Packet, Segment};
 
     use super::*;
+    use crate::path::testing::{self, MOBILE, Transfer};
+
+    // Claim: The window of a connection that was shut during an absence is opened before the connection is handed on to another gateway.
+    #[test]
+    fn windows_are_opened_before_connections_leave() {
+        let Ok(mut path) = testing::load() else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        let now = Instant::from_secs(500);
+        let transfer = Transfer::default();
+        let record = FlowRecord::of(now, transfer.connection(), &transfer.until(now), true).unwrap();
+        path.know(MOBILE).unwrap();
+        assert_eq!(path.take_in(now, &record, Some(OWN_LINK)).0, TakenIn::Anew);
+        let mut waker = Waker::new(now, &toml::from_str("[mobiles]\nmode = \"freeze\"\n").unwrap());
+        waker.handle_standing(now, MOBILE, Standing::Away, &mut path);
+        let windows = |waker: &mut Waker| {
+            let made = std::iter::from_fn(|| waker.poll_transmit());
+            made.map(|(_, made)| made.packet.tcp().unwrap().window).collect::<Vec<u16>>()
+        };
+        assert_eq!(windows(&mut waker), [0]);
+        // The change of its standing waits behind those of others.
+        let records = waker.hand_on(now + Duration::from_secs(1), MOBILE, 8, &mut path);
+        assert_eq!((records.len(), windows(&mut waker).as_slice()), (1, &[50_000][..]));
+        assert_eq!((waker.woken().frozen, waker.woken().reopened), (1, 1));
+    }
+
+    #[test]
+    fn making_room_takes_a_tenth_of_the_time_at_most() {
+        let ms = Duration::from_millis;
+        let checks = [0, 50, 51, 400].map(|took| next_check(Instant::ZERO, ms(took)));
+        assert_eq!(checks, [500, 500, 510, 4000].map(Instant::from_millis));
+    }
 
     // Claim: A retransmission is identified by the end of its data; records and orders have the layout that the programs expect.
     // Tests: `path::records::tests::an_order_is_laid_out_as_the_program_reads_it`

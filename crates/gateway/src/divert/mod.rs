@@ -269,9 +269,10 @@ impl<T> Diverter<T> {
         self.mobiles.get(&address).is_some_and(|mobile| mobile.standing == Standing::Away)
     }
 
-    /// Whether a mobile host is absent by a warning alone: it may still be there, and is probed as hosts that are.
-    pub fn is_only_warned(&self, address: IpAddr) -> bool {
-        self.mobiles.get(&address).is_some_and(|mobile| mobile.reports.is_only_warned())
+    /// Whether a mobile host is absent by more than a warning, after which it may still be there for a while.
+    pub fn has_left(&self, address: IpAddr) -> bool {
+        let has_left = |mobile: &Mobile<T>| mobile.standing == Standing::Away && !mobile.reports.is_only_warned();
+        self.mobiles.get(&address).is_some_and(has_left)
     }
 
     /// The sum of all counters.
@@ -426,7 +427,7 @@ impl<T> Diverter<T> {
     }
 
     /// The host of the next packet to release, and where that is stored. The owner sends it and calls
-    /// [`Self::handle_sent`], or cannot and calls [`Self::handle_busy`].
+    /// [`Self::handle_sent`], or cannot and calls [`Self::handle_busy`], or [`Self::handle_blocked`] if no packet can be sent.
     pub fn due(&self, now: Instant) -> Option<(IpAddr, &T)> {
         let &(_, _, address) = self.turns.first().filter(|(at, ..)| (*at).max(self.blocked_until) <= now)?;
         let head = self.mobiles.get(&address)?.fifo.front()?;

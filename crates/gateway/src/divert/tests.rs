@@ -177,6 +177,19 @@ fn a_warning_becomes_an_absence_which_any_later_packet_ends() {
 }
 
 #[test]
+fn a_host_that_was_only_warned_of_has_not_left() {
+    let mut diverter = in_bursts(2);
+    let host = mobile(1);
+    assert!(!diverter.has_left(host), "it is unknown");
+    diverter.handle_warning(at(0), host);
+    assert!(diverter.is_away(host) && !diverter.has_left(host));
+    diverter.handle_report(at(300), host, Source::Silence, Presence::Away);
+    assert!(diverter.has_left(host));
+    diverter.handle_heard(at(400), host);
+    assert!(!diverter.has_left(host));
+}
+
+#[test]
 fn draining_and_moves_do_not_wait_for_signs() {
     for drains in [true, false] {
         let mut diverter = in_bursts(1);

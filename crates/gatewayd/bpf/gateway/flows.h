@@ -78,7 +78,7 @@ INLINE struct flow *details_of(const struct key *key, const struct entry *entry)
 
 // The entry of a packet; 0 if there is no room for it, or if it is about a connection that is not known. Connections that are older than
 // the programs are learnt from any of their packets.
-INLINE struct entry *find(const struct key *key, const struct packet *packet)
+INLINE struct entry *find(struct mobile *mobile, const struct key *key, const struct packet *packet)
 {
 	struct entry *entry = bpf_map_lookup_elem(&entries, key);
 
@@ -114,9 +114,14 @@ INLINE struct entry *find(const struct key *key, const struct packet *packet)
 	bpf_map_delete_elem(&flows, key);
 	bpf_map_update_elem(&entries, key, anew, BPF_NOEXIST);
 	entry = bpf_map_lookup_elem(&entries, key);
-	if (!entry)
+	if (!entry) {
 		count(ALONE_FULL);
-	else if (flow_rules_len)
+		count(NO_ENTRY);
+		return 0;
+	}
+	// A list of connections that user space made before does not have this one.
+	mobile->connected_at = packet->now;
+	if (flow_rules_len)
 		entry->link_number = link_of(key);
 	return entry;
 }
@@ -214,7 +219,7 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 		return 0;
 	count(direction == OUTGOING ? SEEN : SEEN_IN);
 	packet->now = now;
-	struct entry *entry = find(&key, packet);
+	struct entry *entry = find(mobile, &key, packet);
 
 	if (!entry)
 		return 0;

@@ -17,6 +17,7 @@ enum mobile_counter {
 	SPLIT_SYN,         // SYNs that the daemon decides about (mode `split`)
 	SPLIT_EXPIRED,     // SYNs that were left alone because user space hangs, or is gone
 	SPLIT_FRAGMENT,    // TCP fragments of mobile hosts in mode `split`
+	NO_ENTRY,          // of ALONE_FULL: without room for an entry, and not for details
 	MOBILE_COUNTERS,
 };
 
@@ -64,6 +65,7 @@ struct mobile {
 	u32 unused;
 	struct mac mac; // of the frame of the last packet from it
 	u64 arrival_noticed_at;
+	u64 connected_at; // when the last entry for a connection of it was added
 	struct link links[LINKS];
 };
 

@@ -67,6 +67,8 @@ impl Behind {
         if now >= self.review_at {
             self.review_at = now + REVIEW_EVERY;
             self.routers.clear();
+            let ways_last = self.ways_last;
+            self.ways.retain(|_, (at, _)| now.saturating_since(*at) < ways_last);
         }
     }
 
@@ -94,6 +96,12 @@ impl Behind {
     /// The interface has changed.
     pub(super) fn forget_ways(&mut self) {
         self.ways.clear();
+    }
+
+    /// A mobile host is forgotten.
+    pub(super) fn forget(&mut self, mobile: IpAddr) {
+        self.ways.remove(&mobile);
+        self.routers.remove(&mobile);
     }
 }
 
@@ -170,5 +178,26 @@ mod tests {
         assert_eq!([10_009, 10_010].map(|ms| behind.known_way(at(ms), mobile)), [Some(way), None]);
         behind.forget_ways();
         assert_eq!(behind.known_way(at(11), mobile), None);
+    }
+
+    #[test]
+    fn ways_and_routers_of_hosts_that_are_gone_are_not_kept() {
+        let router = IpAddr::from([10, 0, 0, 1]);
+        let [one, other] = [8, 9].map(|number| IpAddr::from([10, 0, 0, number]));
+        let at = Instant::from_millis;
+        let mut behind = Behind::new(at(0));
+        behind.note_look(at(0), Duration::ZERO);
+        behind.note_absent(5000);
+        for (mobile, ms) in [(one, 100), (other, 6000)] {
+            behind.note_way(at(ms), mobile, NextHop { hop: router, local: router });
+            behind.routers.insert(mobile, Some(router));
+        }
+        behind.note_look(at(9_999), Duration::ZERO);
+        assert_eq!(behind.ways.len(), 2);
+        behind.note_look(at(10_000), Duration::ZERO);
+        assert_eq!(behind.ways.keys().collect::<Vec<_>>(), [&other], "the other one was not used any more");
+        behind.routers.insert(other, Some(router));
+        behind.forget(other);
+        assert!(behind.ways.is_empty() && !behind.has_router(other));
     }
 }

@@ -97,10 +97,8 @@ impl Engine {
         is_away(&self.diverter, mobile)
     }
 
-    /// Hands connections on, after controllers have heard that their mobile host has moved and have opened windows, and
-    /// before they wake senders: the other gateway does that. Wakes those that have come.
-    pub(super) fn move_connections(&mut self, now: Instant) {
-        self.hand_connections_on(now);
+    /// Wakes connections that have come.
+    pub(super) fn wake_arrived(&mut self, now: Instant) {
         let diverter = &self.diverter;
         for (mobile, since) in self.moves.due(now, |mobile| is_away(diverter, mobile)) {
             if let Some(waker) = &mut self.waker {
@@ -109,8 +107,12 @@ impl Engine {
         }
     }
 
-    /// Hands on the connections of mobile hosts that other gateways have claimed.
+    /// Hands on the connections of mobile hosts that other gateways have claimed: before [`Engine::forget_path`], which drops their controllers.
     pub(super) fn hand_connections_on(&mut self, now: Instant) {
+        if !self.moves.leaving.is_empty() {
+            // What has begun since it was made is handed on, too.
+            self.path.drop_list();
+        }
         while let Some((mobile, leaving)) = self.moves.leaving.pop_first() {
             self.hand_on_connections_of(now, mobile, leaving);
         }
@@ -120,8 +122,6 @@ impl Engine {
         // Without a cluster every gateway is asked. In one, a mobile host may have been forgotten before the claim.
         let may_have_some = leaving.is_known || self.cluster.is_some();
         let Some(waker) = self.waker.as_mut().filter(|_| may_have_some) else { return };
-        // Of many changes at once, that of this host may not have been told yet: windows are opened before connections leave.
-        waker.handle_standing(now, mobile, Standing::Moved, &mut self.path);
         let records = waker.hand_on(now, mobile, MOST_RECORDS, &mut self.path);
         // Otherwise the programs do not look at its packets any more.
         if self.path.seen(mobile).is_some() {

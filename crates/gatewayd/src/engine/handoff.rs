@@ -102,6 +102,7 @@ impl Engine {
                 }
             }
         }
+        self.hand_connections_on(now);
         self.see_off(now);
         self.attachments.expire(now, self.config.presence.forget_after.0);
     }
@@ -117,12 +118,13 @@ impl Engine {
 
     /// Drops the state of a mobile host in the path.
     pub(super) fn forget_path(&mut self, mobile: IpAddr) {
-        self.path.forget(mobile);
         if self.moves.forget(mobile) {
             // Its last packets have shown some again.
             self.path.forget_connections(mobile);
         }
+        self.path.forget(mobile);
         self.prober.ask_now(mobile);
+        self.behind.forget(mobile);
         if let Some(echo) = &mut self.echo {
             echo.forget(mobile);
         }
@@ -145,11 +147,10 @@ impl Engine {
             // After an interruption the next round checks again.
             let _ = poll(&mut [PollFd::new(&handoff.descriptor(), PollFlags::IN)], Some(&patience));
             self.handle_handoff(clock::now());
-            self.serve_handoffs(clock::now());
-            // Claims have come meanwhile.
+            // Claims may have come.
             let now = clock::now();
             self.path.begin_turn(now);
-            self.hand_connections_on(now);
+            self.serve_handoffs(now);
             self.inject(now);
         }
         let unconfirmed = self.handoff.as_mut().map(Handoff::take_unconfirmed).unwrap_or_default();

@@ -50,6 +50,7 @@ impl Engine {
     pub(super) fn handle_link(&mut self, now: Instant) {
         // The kernel's neighbours are lost with the carrier.
         self.neighbours_kept.restart(now);
+        self.behind.forget_ways();
         if self.config.presence.carrier {
             self.note_carrier(now, self.interface.has_carrier);
         }
@@ -60,7 +61,7 @@ impl Engine {
         self.neighbours_kept.restart(now);
         self.behind.forget_ways();
         if has_carrier {
-            self.prober.note_return(now);
+            self.prober.note_link_return(now);
         }
         tracing::info!(interface = self.interface.name, has_carrier, "carrier");
         for (mobile, seen) in self.path.all() {
@@ -100,8 +101,9 @@ impl Engine {
         self.unconfirmed.retain(|&mobile, _| diverter.status(mobile).is_some_and(|status| status.waiting > 0));
         let absent = self.diverter.away().filter(|&mobile| !self.attachments.is_idle(mobile)).count();
         self.behind.note_absent(absent);
+        self.prober.note_absent(absent);
         for &(mobile, seen) in &all {
-            if absent > MANY && self.is_left_alone(now, (mobile, seen), absent) {
+            if absent > MANY && self.is_left_alone(now, mobile, seen) {
                 continue;
             }
             if let Some(waker) = &mut self.waker {
@@ -113,7 +115,7 @@ impl Engine {
                 Some(status) if status.objections == [Source::Warning] => {
                     self.look_warned(now, (mobile, seen), &status)
                 }
-                Some(status) => self.look_away(now, (mobile, seen), &status, absent)?,
+                Some(status) => self.look_away(now, (mobile, seen), &status)?,
                 None => self.look_present(now, mobile, seen),
             }
         }
@@ -125,25 +127,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a check would find nothing: the host is away, was probed lately, and has not been heard since.
-    fn is_left_alone(&self, now: Instant, (mobile, seen): (IpAddr, Seen), absent: usize) -> bool {
-        let probed_at = self.prober.probed_lately(now, mobile, absent).filter(|_| self.is_without_warning(mobile));
+    /// Whether a check would find nothing: the host has left, was probed lately, and has not been heard since. One that was only warned of is
+    /// checked as those that are there.
+    fn is_left_alone(&self, now: Instant, mobile: IpAddr, seen: Seen) -> bool {
+        let probed_at = self.prober.probed_lately(now, mobile).filter(|_| self.diverter.has_left(mobile));
         let is_unheard = probed_at.is_some_and(|probed_at| seen.heard_at.is_none_or(|at| at < probed_at));
         is_unheard && !self.behind.has_router(mobile)
     }
 
-    /// Whether a host is away by more than a warning, by which it is checked as those that are there.
-    fn is_without_warning(&self, mobile: IpAddr) -> bool {
-        self.diverter.is_away(mobile) && !self.diverter.is_only_warned(mobile)
-    }
-
-    /// Checks a host that is away. `absent`: how many are.
+    /// Checks a host that is away.
     fn look_away(
         &mut self,
         now: Instant,
         (mobile, seen): (IpAddr, Seen),
         status: &MobileStatus,
-        absent: usize,
     ) -> Result<(), EngineError> {
         let Some(since) = status.away_since else { return Ok(()) };
         // Without diversion there are no notices, and one may be lost.
@@ -158,9 +155,9 @@ impl Engine {
         }
         // A mobile host of another gateway is probed once it has packets here.
         let is_probed = self.interface.has_carrier && !self.attachments.is_idle(mobile) && self.can_probe(mobile);
-        if is_probed && self.prober.look_away(now, mobile, since, absent) {
+        if is_probed && self.prober.look_away(now, mobile, since) {
             if !self.probe(mobile, seen) {
-                self.prober.ask_now(mobile);
+                self.prober.note_unsent(mobile);
                 return Ok(());
             }
             if let Some(waker) = &mut self.waker {
@@ -184,7 +181,7 @@ impl Engine {
             Inquiry::None => {}
             Inquiry::Ask => {
                 if !self.probe(mobile, seen) {
-                    self.prober.ask_now(mobile);
+                    self.prober.note_unsent(mobile);
                 }
             }
             Inquiry::Silent if self.echo.as_ref().is_some_and(|echo| !echo.is_overdue(now, mobile)) => {}
@@ -207,8 +204,9 @@ impl Engine {
                 Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
                 Inquiry::None => self.note_heard(now, mobile, seen),
                 Inquiry::Ask => {
-                    self.probe(mobile, seen);
-                    if !self.is_router_there(mobile) {
+                    if !self.probe(mobile, seen) {
+                        self.prober.note_unsent(mobile);
+                    } else if !self.is_router_there(mobile) {
                         self.note_silence(mobile, seen);
                     }
                 }
@@ -220,8 +218,10 @@ impl Engine {
                 }
             }
         }
-        let last = seen.heard_at.max(seen.waiting_since);
-        let is_old = last.is_some_and(|at| now.saturating_since(at) >= self.config.presence.forget_after.0);
+        // A host that was only reported has sent nothing.
+        let reported_at = || self.diverter.reports(mobile).map(|(.., at)| at).max();
+        let last = seen.heard_at.max(seen.waiting_since).or_else(reported_at);
+        let is_old = last.is_none_or(|at| now.saturating_since(at) >= self.config.presence.forget_after.0);
         if is_old && (self.diverter.status(mobile).is_none() || self.diverter.forget(mobile)) {
             self.forget_here(now, mobile);
         }
@@ -295,13 +295,15 @@ impl Engine {
         has_room
     }
 
+    /// The way to a mobile host, by a look-up that may have been made a while ago.
     pub(super) fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {
-        let now = self.advanced_at;
-        if let Some(known) = self.behind.known_way(now, mobile) {
-            return Some(known);
-        }
+        self.behind.known_way(self.advanced_at, mobile).or_else(|| self.current_way(mobile))
+    }
+
+    /// The same as of now.
+    fn current_way(&mut self, mobile: IpAddr) -> Option<NextHop> {
         let found = self.find_way(mobile).ok().flatten()?;
-        self.behind.note_way(now, mobile, found);
+        self.behind.note_way(self.advanced_at, mobile, found);
         Some(found)
     }
 
@@ -320,10 +322,11 @@ impl Engine {
         is_sent_to || status.course != Course::Divert || status.tally.lost() > 0
     }
 
-    /// Keeps the kernel's neighbour entry, so that it passes packets to the interface instead of resolving the address.
+    /// Keeps the kernel's neighbour entry, so that it passes packets to the interface instead of resolving the address. The route is looked up
+    /// anew: the address of a host that has come from behind a router would become that router's.
     pub(super) fn keep_neighbour(&mut self, mobile: IpAddr) {
         let Some(mac) = self.path.seen(mobile).and_then(|seen| seen.mac) else { return };
-        let Some(NextHop { hop, .. }) = self.way(mobile) else { return };
+        let Some(NextHop { hop, .. }) = self.current_way(mobile) else { return };
         if let Err(error) = self.neighbours.learn(self.interface.index, hop, mac, false) {
             tracing::debug!(%error, %mobile, "cannot update a neighbour entry");
         }

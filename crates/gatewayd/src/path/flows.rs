@@ -41,7 +41,9 @@ pub(super) struct Flows {
     pub(super) details: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     notices: RingBuf<MapData>,
     /// The connections of each mobile host, if queried since [`KernelPath::begin_turn`], or not long before.
-    of_mobiles: RefCell<Option<ConnectionList>>,
+    pub(super) of_mobiles: RefCell<Option<ConnectionList>>,
+    /// When this turn began.
+    pub(super) turn_at: Instant,
 }
 
 /// How long an idle connection keeps its details, unless something is held.
@@ -58,6 +60,7 @@ impl Flows {
             details: object.take("flows")?,
             notices: object.take("flow_notices")?,
             of_mobiles: RefCell::new(None),
+            turn_at: Instant::ZERO,
         })
     }
 
@@ -73,9 +76,10 @@ impl Flows {
         Some(details.map_or_else(|| (entry.expand(), false), |Plain(flow)| (flow, true)))
     }
 
-    /// The connections of a mobile host, by a list of all that is made once in a turn at most.
-    pub(super) fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
+    /// The connections of a mobile host whose last one has begun at `connected_at`, if that is known.
+    pub(super) fn connections_of(&self, mobile: IpAddr, connected_at: Option<Instant>) -> Vec<Connection> {
         let mut of_mobiles = self.of_mobiles.borrow_mut();
+        of_mobiles.take_if(|list| !list.serves(connected_at, self.turn_at));
         let of_mobiles = of_mobiles.get_or_insert_with(|| {
             let began_at = clock::now();
             let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
@@ -133,16 +137,6 @@ impl KernelPath {
         }
     }
 
-    /// Drops the list of mobile hosts' connections, unless it took long to make.
-    pub(crate) fn begin_turn(&mut self, now: Instant) {
-        self.flows.of_mobiles.get_mut().take_if(|list| !list.is_of_use(now));
-    }
-
-    /// Drops the list in any case.
-    pub(super) fn drop_list(&mut self) {
-        self.flows.of_mobiles.take();
-    }
-
     /// The current state of a connection.
     pub(crate) fn flow(&self, connection: Connection) -> Option<Flow> {
         self.flows.get(connection)
@@ -153,7 +147,19 @@ impl KernelPath {
         MobileFlows { path: self, mobile, link, modes }
     }
 
-    /// Removes closed connections, and, without room, unanswered ones and those idle for longest. Returns how many are left.
+    /// Takes the details of idle connections away, to make room for those of others.
+    pub(crate) fn compact_idle(&mut self, now: Instant) {
+        let mut idle = Vec::new();
+        self.flows.for_each_detailed(|connection, flow| {
+            if needs_no_details(now, flow) {
+                idle.push(connection);
+            }
+        });
+        idle.into_iter().for_each(|connection| self.order_flow(OrderRecord::compact(connection)));
+    }
+
+    /// Removes closed connections and the details of idle ones, and, without room for entries, unanswered ones and those idle for longest.
+    /// Returns how many are left.
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
         let mut candidates = Vec::new();
         let mut note = |connection, flow: &Flow| {
@@ -162,7 +168,7 @@ impl KernelPath {
         let (mut detailed, mut idle) = (HashSet::new(), Vec::new());
         self.flows.for_each_detailed(|connection, flow| {
             detailed.insert(connection);
-            if now.saturating_since(flow.seen_at()) >= DETAILED_FOR && Entry::of(flow).is_some() {
+            if needs_no_details(now, flow) {
                 idle.push(connection);
             }
             note(connection, flow);
@@ -173,7 +179,7 @@ impl KernelPath {
             }
         });
         let all = candidates.len();
-        // If the table is not nearly full, the room that was missing is for details.
+        // If the table is not nearly full, the kernel lacked memory for a moment.
         let has_room = all < if is_full { most - most / EVICTED_PART } else { most };
         let removed = eviction::choose(now, candidates, has_room);
         let left = all - removed.len();
@@ -208,6 +214,11 @@ impl KernelPath {
     }
 }
 
+/// Whether an entry is enough for a connection.
+fn needs_no_details(now: Instant, flow: &Flow) -> bool {
+    now.saturating_since(flow.seen_at()) >= DETAILED_FOR && Entry::of(flow).is_some()
+}
+
 /// See [`KernelPath::of_mobile`].
 pub(crate) struct MobileFlows<'a> {
     path: &'a mut KernelPath,
@@ -225,7 +236,7 @@ impl FlowTable for MobileFlows<'_> {
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
         let flows = &self.path.flows;
         let is_own = |connection: &Connection| self.modes.link_of(*connection) == Some(self.link);
-        for connection in flows.connections_of(self.mobile).into_iter().filter(is_own) {
+        for connection in self.path.connections_of(self.mobile).into_iter().filter(is_own) {
             if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_exempt()) {
                 look(connection, &flow);
             }
@@ -242,5 +253,42 @@ impl FlowTable for MobileFlows<'_> {
         if let Err(error) = self.path.know(self.mobile).and_then(|()| self.path.run(order)) {
             tracing::warn!(%error, mobile = %self.mobile, "cannot update the link of a mobile host");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{MOBILE, begin};
+    use super::super::{Place, TableFull};
+    use super::*;
+    use crate::config::OWN_LINK;
+
+    // Claim: Room that is missing for details of connections makes the gateway go through the details, not through the whole table.
+    #[test]
+    fn room_is_missing_for_entries_or_for_details_and_idle_details_make_some() {
+        let place = Place { most_mobiles: 1, most_connections: 3, most_detailed: 1, ..Place::nowhere() };
+        let Ok(mut path) = KernelPath::load(&place, &[], None) else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        path.know(MOBILE).unwrap();
+        // Connections of an absent host have details.
+        let now = clock::now();
+        let link = LinkState { down_at: Some(now), ..LinkState::default() };
+        path.of_mobile((MOBILE, OWN_LINK), &FlowModes::default()).set_link(link);
+        let first = begin(&path, 1);
+        assert!(path.flows.is_detailed(first) && path.table_full() == TableFull::default());
+        begin(&path, 2);
+        let full = path.table_full();
+        assert!(full.entries == 0 && full.details > 0, "{full:?}");
+        path.compact_idle(now + DETAILED_FOR - Duration::from_millis(1));
+        assert!(path.flows.is_detailed(first));
+        path.compact_idle(now + DETAILED_FOR + Duration::from_secs(1));
+        assert!(!path.flows.is_detailed(first) && path.flow(first).is_some());
+        let third = begin(&path, 3);
+        assert!(path.flows.is_detailed(third));
+        assert_eq!(path.table_full(), full);
+        begin(&path, 4);
+        assert_eq!(path.table_full(), TableFull { entries: 1, ..full });
+        assert_eq!(path.counters().connections_full, 1 + full.details);
     }
 }

@@ -44,7 +44,7 @@ impl KernelPath {
         kept: impl Fn(Connection) -> bool,
     ) -> Taken {
         let mut found: Vec<(Instant, FlowRecord, Option<Flow>)> = Vec::new();
-        for connection in self.flows.connections_of(mobile).into_iter().filter(|connection| !kept(*connection)) {
+        for connection in self.connections_of(mobile).into_iter().filter(|connection| !kept(*connection)) {
             let flow = self.flows.get_with_details(connection);
             let record = flow.and_then(|(flow, is_detailed)| {
                 let record = FlowRecord::of(now, connection, &flow, is_detailed)?;
@@ -61,7 +61,7 @@ impl KernelPath {
 
     /// Removes the connections of a mobile host.
     pub(crate) fn forget_connections(&mut self, mobile: IpAddr) {
-        self.flows.connections_of(mobile).into_iter().for_each(|connection| self.remove_connection(connection));
+        self.connections_of(mobile).into_iter().for_each(|connection| self.remove_connection(connection));
     }
 
     /// Adds a connection by the record of another gateway, over the link of this number; without one nothing is done for
@@ -151,7 +151,25 @@ pub(crate) mod testing {
     use holdover_gateway::daemon;
     use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 
+    use crate::path::{KernelPath, PathError, Place};
+
+    /// Programs that are not attached, with little room.
+    pub(crate) fn load() -> Result<KernelPath, PathError> {
+        let place = Place { most_mobiles: 4, most_connections: 8, most_detailed: 8, ..Place::nowhere() };
+        KernelPath::load(&place, &[], None)
+    }
+
     pub(crate) const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
+
+    /// [`MOBILE`] begins a connection from this port: the programs see its SYN.
+    pub(crate) fn begin(path: &KernelPath, port: u16) -> Connection {
+        let to = IpAddr::from([192, 0, 2, 1]);
+        let syn = Segment { src_port: port, dst_port: 80, flags: Flags::SYN, ..Segment::default() };
+        let ethernet = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        let frame = [&ethernet[..], &Packet::new(MOBILE, to, syn).emit().unwrap()].concat();
+        path.object.run("ingress", &frame).unwrap();
+        Connection { local: (to, 80).into(), remote: (MOBILE, port).into() }
+    }
 
     /// A transfer of a mobile host with a fixed host, of a segment and an ACK each millisecond, until the link breaks.
     #[derive(Clone, Copy, Debug)]

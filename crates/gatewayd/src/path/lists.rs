@@ -1,5 +1,5 @@
 //! Lists of everything in the maps: of mobile hosts, and of connections by mobile host. A list is read with many entries per system call,
-//! and a long one of connections is used for a while.
+//! and a long one of connections is used for a while, for mobile hosts that have no younger connections.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,6 +30,24 @@ impl KernelPath {
         }
         all
     }
+
+    /// The connections of a mobile host, by a list of all that is made once in a turn at most. Those begun after that, in the same turn, may
+    /// be missing.
+    pub(super) fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
+        let record = self.mobiles.get(&Address::new(mobile), LOCK).ok();
+        self.flows.connections_of(mobile, record.map(|record| Instant::from_nanos(record.connected_at)))
+    }
+
+    /// A turn begins at `now`: drops the list of mobile hosts' connections, unless it took long to make.
+    pub(crate) fn begin_turn(&mut self, now: Instant) {
+        self.flows.turn_at = now;
+        self.flows.of_mobiles.get_mut().take_if(|list| !list.is_of_use(now));
+    }
+
+    /// Drops the list in any case.
+    pub(crate) fn drop_list(&mut self) {
+        self.flows.of_mobiles.take();
+    }
 }
 
 /// The connections of each mobile host at some time.
@@ -44,8 +62,11 @@ pub(super) struct ConnectionList {
 /// connections, and many thousand hosts return over many turns.
 const LONG: Duration = Duration::from_millis(2);
 
-/// For so many times the time that it took: listing takes a tenth of the processor at most.
+/// For so many times the time that it took.
 const USES: u64 = 10;
+
+/// A packet takes less than this from its time stamp to the entry of its connection.
+const PACKET: Duration = Duration::from_millis(10);
 
 impl ConnectionList {
     /// A list that was made from one time to another.
@@ -57,17 +78,32 @@ impl ConnectionList {
         self.of_mobiles.get(&mobile).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a later turn uses it, too: connections that have begun since are missing.
-    pub(super) fn is_of_use(&self, now: Instant) -> bool {
+    /// Whether a later turn uses it, too.
+    fn is_of_use(&self, now: Instant) -> bool {
         self.took >= LONG && now.saturating_since(self.listed_at) < self.took * USES
+    }
+
+    /// Whether it serves for a mobile host whose last connection has begun at this time, if that is known: it was made later, or in this turn.
+    pub(super) fn serves(&self, connected_at: Option<Instant>, turn_at: Instant) -> bool {
+        self.listed_at >= turn_at || connected_at.is_some_and(|at| at + PACKET <= self.listed_at)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use holdover_flow::{Entry, Key};
+    use holdover_host::clock;
+
+    use super::super::Place;
+    use super::super::flows::Plain;
+    use super::super::testing::{MOBILE, begin};
     use super::*;
 
-    // Claim: A list of connections is made once in a turn, and one that takes long to make is used for ten times as long.
+    // Claim: A list of connections is made once in a turn, and one that takes long to make is used for ten times as long, for mobile hosts that have
+    // no connection begun since.
+    // Tests: `path::lists::tests::a_long_list_is_made_anew_for_a_younger_connection`
     #[test]
     fn a_list_that_takes_long_is_used_for_longer() {
         let at = Instant::from_micros;
@@ -83,5 +119,51 @@ mod tests {
         let connection = Connection { local: ([192, 0, 2, 1], 80).into(), remote: (one, 4000).into() };
         let list = ConnectionList::new([(one, vec![connection])].into(), Instant::ZERO, Instant::ZERO);
         assert_eq!((list.of(one), list.of(other)), (&[connection][..], &[][..]));
+    }
+
+    #[test]
+    fn an_older_list_serves_hosts_without_younger_connections() {
+        let at = Instant::from_millis;
+        let list = ConnectionList::new(BTreeMap::new(), at(1000), at(1060));
+        let serves = |connected_at: Option<u64>, turn_at| list.serves(connected_at.map(at), at(turn_at));
+        assert!(serves(Some(990), 1100) && !serves(Some(991), 1100) && !serves(Some(1050), 1100));
+        assert!(serves(Some(1050), 1000), "made in this turn");
+        assert!(serves(None, 1000) && !serves(None, 1100), "a host that is not known may have connections");
+    }
+
+    /// So many connections take longer than [`LONG`] to list.
+    const MANY: u16 = 50_000;
+
+    #[test]
+    fn a_long_list_is_made_anew_for_a_younger_connection() {
+        let place = Place { most_connections: 60_000, most_mobiles: 2, ..Place::nowhere() };
+        let Ok(mut path) = KernelPath::load(&place, &[], None) else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        let other = IpAddr::from([10, 0, 2, 8]);
+        [MOBILE, other].into_iter().for_each(|mobile| path.know(mobile).unwrap());
+        for port in 0..MANY {
+            let key = Key::new(Connection { local: ([192, 0, 2, 1], 80).into(), remote: (other, port).into() });
+            path.flows.entries.insert(Plain(key), Plain(Entry::new()), 0).unwrap();
+        }
+        let first = begin(&path, 4000);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        path.begin_turn(clock::now());
+        assert_eq!(path.connections_of(MOBILE), [first]);
+
+        // The next turn finds the same list, in which what has begun since is missing.
+        let second = begin(&path, 4001);
+        path.begin_turn(clock::now());
+        let list = path.flows.of_mobiles.get_mut();
+        assert_eq!(list.as_ref().map(|list| list.of(MOBILE)), Some(&[first][..]), "it took long to make");
+        assert_eq!(path.connections_of(other).len(), usize::from(MANY));
+        let both = [first, second].into();
+        assert_eq!(path.connections_of(MOBILE).into_iter().collect::<BTreeSet<_>>(), both);
+
+        path.begin_turn(clock::now());
+        begin(&path, 4002);
+        path.forget_connections(MOBILE);
+        path.drop_list();
+        assert_eq!(path.connections_of(MOBILE), []);
     }
 }

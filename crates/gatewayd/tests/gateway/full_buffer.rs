@@ -1,10 +1,14 @@
-//! Buffers that are full while mobile hosts are away: the limits hold, and the hosts' transfers are exact afterwards.
+//! Buffers that are full while mobile hosts are away: the limits hold, and the hosts' transfers are exact afterwards. And a queue of the
+//! interface that is full for one of them.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_testbed::Namespace;
 
 use crate::Test;
 use crate::handoff::wait_for;
@@ -14,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("transfers_are_exact_after_full_buffers", |_| transfers("buffer")),
     ("transfers_are_exact_after_full_buffers_with_m_tcp", |_| transfers("m-tcp")),
     ("transfers_are_exact_after_full_buffers_with_buffer_freeze", |_| transfers("buffer-freeze")),
+    ("a_full_queue_of_one_host_stops_no_other", a_full_queue_of_one_host),
 ];
 
 /// The limits for one mobile host, and for both.
@@ -72,4 +77,62 @@ fn transfers(mode: &str) {
     let buffer = status.buffer;
     assert_eq!(buffer.queued, buffer.released + buffer.evicted + buffer.aged + buffer.forgotten, "{mode}: {status:?}");
     assert_eq!(gateway.files(), 0, "{mode}");
+}
+
+/// `tc` of iproute2, in the router.
+fn tc(world: &World, arguments: &str) {
+    let run = || Command::new("tc").args(arguments.split(' ')).output().expect("tc, of the package iproute2");
+    let output = world.router().enter(run).unwrap();
+    assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Datagrams for each mobile host.
+const DATAGRAMS: u64 = 20;
+
+// Claim: A mobile host whose class of the interface's queueing discipline is full (HTB with 8 kbit/s) does not stop the release to another.
+fn a_full_queue_of_one_host(_: &Namespace) {
+    let world = World::new(2).unwrap();
+    let mobiles = [0, 1].map(|number| world.mobile_address(number));
+    tc(&world, &format!("qdisc add dev {MOBILE_FACING} root handle 1: htb default 1"));
+    tc(&world, &format!("class add dev {MOBILE_FACING} parent 1: classid 1:1 htb rate 1gbit"));
+    tc(&world, &format!("class add dev {MOBILE_FACING} parent 1: classid 1:2 htb rate 8kbit burst 1600 cburst 1600"));
+    tc(&world, &format!("qdisc add dev {MOBILE_FACING} parent 1:2 pfifo limit 1"));
+    let slow = mobiles[0];
+    tc(&world, &format!("filter add dev {MOBILE_FACING} parent 1: protocol ip u32 match ip dst {slow}/32 flowid 1:2"));
+    // Nothing is heard of the mobile hosts, as nothing asks them.
+    let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\n");
+    let into = [0, 1].map(|number: usize| {
+        let bind = || UdpSocket::bind(SocketAddr::new(mobiles[number], 9)).unwrap();
+        let socket = world.mobile(number).enter(bind).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    });
+    let from = world.fixed().enter(|| UdpSocket::bind(SocketAddr::new(world.fixed_address(), 0)).unwrap()).unwrap();
+    for socket in &into {
+        // The gateway learns the mobile host's Ethernet address.
+        socket.send_to(b"here", from.local_addr().unwrap()).unwrap();
+    }
+    mobiles.into_iter().for_each(|mobile| wait_for("a mobile host", || gateway.mobile(mobile).map(drop)));
+    sleep(Duration::from_millis(200));
+    for mobile in mobiles {
+        gateway.report(mobile, MobileState::Away).unwrap();
+        gateway.says(mobile, "away");
+        (0..DATAGRAMS).for_each(|_| _ = from.send_to(&[0; 900], SocketAddr::new(mobile, 9)).unwrap());
+    }
+    let waiting = |mobile| gateway.mobile(mobile).unwrap().waiting;
+    mobiles
+        .into_iter()
+        .for_each(|mobile| wait_for("datagrams that wait", || (waiting(mobile) == DATAGRAMS).then_some(())));
+    gateway.report(slow, MobileState::Present).unwrap();
+    wait_for("a full queue", || (waiting(slow) < DATAGRAMS).then_some(()));
+    gateway.report(mobiles[1], MobileState::Present).unwrap();
+    let began = Instant::now();
+    let mut received = 0;
+    wait_for("all datagrams of the other mobile host", || {
+        received += std::iter::from_fn(|| into[1].recv(&mut [0; 1000]).ok()).count();
+        (received as u64 == DATAGRAMS).then_some(())
+    });
+    let (took, left) = (began.elapsed(), waiting(slow));
+    eprintln!("{DATAGRAMS} datagrams came within {took:?}, {left} still wait for the slow host");
+    assert!(left > DATAGRAMS / 2, "{left} wait, after {took:?}");
 }

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_upload_is_woken_by_the_gateway_that_its_host_has_moved_to", an_upload_is_woken),
     ("acks_are_held_back_by_the_gateway_that_a_host_has_moved_to", acks_are_held_back),
     ("connections_move_to_and_fro_with_their_host", connections_move_to_and_fro),
+    ("windows_are_opened_by_the_gateway_that_a_host_leaves", windows_are_opened),
 ];
 
 /// Two routers, and a mobile host at the first one.
@@ -231,6 +232,31 @@ fn acks_are_held_back(_: &Namespace) {
     wait_for("ACKs that are held back", || (held(&second) > 20).then_some(()));
     transfer.await_more(BULK).unwrap();
     transfer.ends_exact().unwrap();
+}
+
+// Claim: With mode `freeze`, the gateway that a mobile host leaves opens the windows that it has shut during the absence, and hands the
+// connection on; the download goes on at the second one, byte-exact.
+fn windows_are_opened(_: &Namespace) {
+    let site = distant_pair("windows", ROUND_TRIP);
+    let world = site.world();
+    let freeze = |sections: String| sections + "[mobiles]\nmode = \"freeze\"\n";
+    let first = Gateway::start(world.router(), &freeze(site.handoff(0, &[1])));
+    let second = Gateway::start(site.router(1), &freeze(site.handoff(1, &[0])));
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.await_more(BULK).unwrap();
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says(world.mobile_address(0), "away");
+    wait_for("a window that is shut", || (first.status().woken.frozen > 0).then_some(()));
+    sleep(Duration::from_secs(1));
+    let took = transfer.resumes(|| site.move_to(0, 1, true).unwrap()).unwrap();
+    let left = wait_for("the end of the handoff", || {
+        Some(first.status()).filter(|status| handoffs(status).left > 0 && handoffs(status).connections_left > 0)
+    });
+    eprintln!("download: data {took:?} after the move; {:?}", left.woken);
+    assert_eq!((left.woken.frozen, left.woken.reopened), (1, 1));
+    transfer.await_more(BULK).unwrap();
+    transfer.ends_exact().unwrap();
+    assert_eq!(handoffs(&second.status()).forged, 0);
 }
 
 // Claim: A mobile host that moves between two gateways four times takes its upload along: each move hands the connection on once, the

@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use holdover_filter::Presence;
+use holdover_gatewayd::control::MobileState;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_host::clock;
 use holdover_mobility::registration::{Key, Registrant};
@@ -27,6 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("forged_and_recorded_reports_change_nothing", forged_and_recorded_reports),
     ("reports_for_which_there_is_no_room_do_not_end_the_daemon", no_room),
     ("the_webhook_requires_the_token", webhook),
+    ("a_host_that_was_only_reported_is_forgotten", only_reported),
 ];
 
 /// A directory that is removed at the end of the test.
@@ -360,4 +362,14 @@ fn webhook(_: &Namespace) {
     gateway.says(mobile, "present");
     let reports = gateway.status().reports;
     assert_eq!((reports.requested, reports.refused), (2, 1), "{reports:?}");
+}
+
+// Claim: A mobile host that was reported present, and has never sent a packet, is forgotten after `forget_after`.
+fn only_reported(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), "[presence]\nforget_after = \"1 s\"\n[buffer]\nlongest = \"1 s\"\n");
+    let address = world.mobile_address(9);
+    gateway.report(address, MobileState::Present).unwrap();
+    assert!(gateway.mobile(address).is_some());
+    wait_for("its end", || gateway.mobile(address).is_none().then_some(()));
 }

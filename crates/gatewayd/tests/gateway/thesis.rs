@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::World;
+use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::demo::{Cut, World};
 use holdover_testbed::Namespace;
 use holdover_wire::{Packet, Udp};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -22,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_window_that_stays_shut_blocks_for_a_while_only", a_warning_lapses),
     ("the_flag_blocks_and_goes_with_released_packets", the_flag_blocks),
     ("absences_without_a_sign_are_survived", absences_without_a_sign),
+    ("a_host_that_warns_is_found_silent_beside_thousands_of_absent_ones", a_host_that_warns_is_found_silent),
 ];
 
 /// Far more than the receive buffer of [`Unread`].
@@ -120,6 +122,34 @@ fn a_warning_lapses(_: &Namespace) {
     sleep(Duration::from_secs(2));
     let status = gateway.status();
     assert_eq!((status.away, status.buffer.warnings), (0, 1), "{status:?}");
+    unread.ends();
+}
+
+/// Each of so many absent hosts is probed every 2 s.
+const ABSENT: u16 = 4000;
+
+// Claim: A mobile host that has warned, and then leaves, is found silent within 3 s, although 4,000 others are away, each of which is probed
+// every 2 s.
+fn a_host_that_warns_is_found_silent(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let sections = "[mobiles]\nmode = \"thesis\"\nnetworks = [\"10.2.0.0/16\"]\n[thesis]\nlongest_warning = \"60 s\"\n";
+    let gateway = Gateway::start(world.router(), sections);
+    let mobile = world.mobile_address(0);
+    for number in 0..ABSENT {
+        let [high, low] = number.to_be_bytes();
+        gateway.report([10, 2, 100 + high, low].into(), MobileState::Away).unwrap();
+    }
+    let unread = Unread::start(&world);
+    gateway.says(mobile, "away");
+    sleep(Duration::from_secs(1));
+    assert_eq!(gateway.mobile(mobile).unwrap().away_by, ["warning"]);
+    world.set_cut(Cut::Silent, true).unwrap();
+    let began = Instant::now();
+    wait_for("its silence", || gateway.mobile(mobile).unwrap().away_by.contains(&"silence".to_owned()).then_some(()));
+    let took = began.elapsed();
+    eprintln!("found silent after {took:?}");
+    world.set_cut(Cut::Silent, false).unwrap();
+    assert!(took < Duration::from_secs(3), "{took:?}");
     unread.ends();
 }
 
