@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use crate::config::OWN_LINK;
 
-    // Claim: Room that is missing for details of connections makes the gateway go through the details, not through the whole table.
+    // Claim: Room that is missing for entries is counted apart from room for details, and idle connections give their details away.
     #[test]
     fn room_is_missing_for_entries_or_for_details_and_idle_details_make_some() {
         let place = Place { most_mobiles: 1, most_connections: 3, most_detailed: 1, ..Place::nowhere() };
