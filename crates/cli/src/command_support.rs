@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -153,9 +153,16 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A directory for daemons of this process, in the system's for temporary files. Not created.
+/// A directory for daemons of this process. Not created.
 pub(crate) fn scratch_directory(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("{}{name}", scratch_prefix()))
+    scratch_parent().join(format!("{}{name}", scratch_prefix()))
+}
+
+/// Where scratch directories are: in memory (`/dev/shm`), as the directories that daemons have on a host (`/run`), for a gateway's files of
+/// waiting packets not to wait for a disk; otherwise in the system's directory for temporary files, and always in that of `TMPDIR`.
+fn scratch_parent() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if std::env::var_os("TMPDIR").is_none() && memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }
 }
 
 fn scratch_prefix() -> String {
@@ -164,7 +171,7 @@ fn scratch_prefix() -> String {
 
 /// Removes all such directories.
 fn remove_directories() {
-    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(scratch_parent()).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&scratch_prefix())) {
         let path = entry.path();
         // One that cannot be removed is left.
