@@ -363,8 +363,10 @@ check = 'at_least(col(r, "duration"), 0.5)'
 
 /// Two claims exclude each other, and one holds nowhere: the page shows that three of four cannot be met.
 // Claim: A page with too few claims shows what no setting satisfies: claims that hold nowhere, the most that hold together, pairs
-// that never do, and the largest set without such a pair, which equals that of a search over all subsets.
+// that never do, the largest set without such a pair, which equals that of a search over all subsets, and the most that would hold if
+// each experiment had a setting of its own.
 // Tests: `reproduce::together::tests::claims_that_never_hold_and_never_hold_together_are_found`,
+// `reproduce::together::tests::experiments_are_counted_apart`,
 // `reproduce::together::tests::the_setting_of_the_page_counts`, `reproduce::together::tests::chance_is_that_of_random_settings`,
 // `reproduce::together::tests::the_largest_compatible_set_is_the_largest`
 #[test]
@@ -407,6 +409,20 @@ fn the_page_shows_what_no_setting_satisfies() {
         assert!(markdown.contains(part), "{part}\n{markdown}");
     }
     assert!(html.contains("What no setting of the sample satisfies"), "{html}");
+
+    // With two experiments it also counts each by itself.
+    assert!(!markdown.contains("a setting of its own"), "one experiment\n{markdown}");
+    let mut two = claims.clone();
+    two.iter_mut().filter(|claim| claim.id == "fast").for_each(|claim| claim.experiment = "table".to_owned());
+    let (markdown, _) = page(&two);
+    for part in [
+        "With the setting that is best for each of the 2 experiments by itself, of those tried and that of this page, 3 of 4 claims would \
+         hold.",
+        "| `fig` | 3 | 1 | 2 | 1 |",
+        "| `table` | 1 | 0 | 1 | 1 |",
+    ] {
+        assert!(markdown.contains(part), "{part}\n{markdown}");
+    }
 
     // The section goes when enough claims hold.
     let mut met = claims;

@@ -14,7 +14,7 @@ use super::numbers;
 use super::open::words;
 use super::results::Results;
 use super::script::{Scripts, short};
-use super::together::{Pair, Together, UNLIKELY};
+use super::together::{Pair, Part, Together, UNLIKELY};
 
 /// A reproduced paper.
 pub struct Reproduced<'a> {
@@ -221,6 +221,7 @@ impl Reproduced<'_> {
                 100.0 * UNLIKELY
             ));
         }
+        experiments_apart(page, together);
         if !together.nowhere.is_empty() {
             page.heading(&format!("Claims that hold at no setting tried: {}", together.nowhere.len()));
             page.paragraph(&quoted(&together.nowhere));
@@ -415,6 +416,36 @@ fn reason(together: &Together) -> String {
         ),
         _ => format!("{somewhere} claims hold at some setting, but no {} of them at the same one.", together.wanted),
     }
+}
+
+/// How many claims would hold if each experiment had the setting that is best for its own.
+fn experiments_apart(page: &mut impl Writer, together: &Together) {
+    if together.parts.len() < 2 || together.is_met() {
+        return;
+    }
+    page.heading("If each experiment had a setting of its own");
+    page.paragraph(&format!(
+        "With the setting that is best for each of the {} experiments by itself, of those tried and that of this page, {} of {} claims \
+         would hold{}.",
+        together.parts.len(),
+        together.apart(),
+        together.claims,
+        if together.apart() < together.wanted {
+            format!(": fewer than {} even so, as claims of single experiments hold nowhere or exclude each other", together.wanted)
+        } else {
+            String::new()
+        }
+    ));
+    let row = |part: &Part| {
+        let counts = [part.claims, part.nowhere, part.most, part.judged].map(|count| count.to_string());
+        std::iter::once(format!("`{}`", part.experiment)).chain(counts).collect()
+    };
+    page.figures(
+        ["experiment", "checkable claims", "hold nowhere", "hold together at most", "hold on this page"]
+            .map(str::to_owned)
+            .to_vec(),
+        together.parts.iter().map(row).collect(),
+    );
 }
 
 /// `1 setting`, `4 settings`.

@@ -1,7 +1,8 @@
 //! The claims of a paper that hold together at one setting, from the verdicts of a survey and those of the page.
 //!
 //! A paper of whose claims too few hold at the setting where they are judged may have no better one. [`Together`] has the evidence: the
-//! claims that hold at no setting tried, the greatest number that holds at one, and the pairs of claims that never hold at the same.
+//! claims that hold at no setting tried, the greatest number that holds at one, also of each experiment by itself, and the pairs of claims
+//! that never hold at the same.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,8 @@ pub struct Together {
     pub most: usize,
     /// The first setting with that number.
     pub at: Setting,
+    /// The experiments with claims, in the page's order.
+    pub parts: Vec<Part>,
     /// The size of the largest set of claims without a pair of [`Self::pairs`]; `None` if there are too many claims to compute it.
     pub compatible: Option<usize>,
     /// The same without a pair that chance is unlikely to keep apart ([`Pair::is_unlikely`]).
@@ -46,6 +49,21 @@ pub struct Together {
     pub compared: usize,
     /// Those that hold at no setting together, neither of the survey nor of the page; the least likely by chance first.
     pub pairs: Vec<Pair>,
+}
+
+/// The claims of one experiment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Part {
+    /// The experiment.
+    pub experiment: String,
+    /// The number of its claims with a verdict.
+    pub claims: usize,
+    /// The number that holds at no setting.
+    pub nowhere: usize,
+    /// The greatest number that holds at one setting, of the survey or of the page.
+    pub most: usize,
+    /// The number that holds at the setting of the page.
+    pub judged: usize,
 }
 
 /// Two claims that never hold at the same setting.
@@ -90,6 +108,7 @@ impl Together {
         }
         let count = |setting: usize| columns.values().filter(|holds| holds[setting]).count();
         let best = (0..settings).rev().max_by_key(|&setting| count(setting))?;
+        let parts = parts(judged, &columns);
         let (nowhere, somewhere): (Vec<_>, Vec<_>) = columns.iter().partition(|(_, holds)| !holds.contains(&true));
         let somewhere: Vec<(&str, &[bool])> =
             somewhere.into_iter().map(|(claim, holds)| (*claim, holds.as_slice())).collect();
@@ -103,6 +122,7 @@ impl Together {
             nowhere: nowhere.into_iter().map(|(claim, _)| (*claim).to_owned()).collect(),
             most: count(best),
             at: survey.settings[best].clone(),
+            parts,
             compatible: compatible(&somewhere, exclude),
             compatible_beyond_chance: compatible(&somewhere, |a, b| {
                 pairs.iter().any(|pair| pair.is_unlikely() && pair.is_of(a.0, b.0))
@@ -128,10 +148,39 @@ impl Together {
         1.0 - UNLIKELY.powf(1.0 / self.settings as f64)
     }
 
+    /// The greatest number of claims that would hold if each experiment had a setting of its own, of those tried.
+    pub fn apart(&self) -> usize {
+        self.parts.iter().map(|part| part.most).sum()
+    }
+
     /// The number of claims that hold at some setting.
     pub fn somewhere(&self) -> usize {
         self.claims - self.nowhere.len()
     }
+}
+
+/// The claims of each experiment, of those with a column.
+fn parts(judged: &[Judged], columns: &BTreeMap<&str, Vec<bool>>) -> Vec<Part> {
+    let mut experiments: Vec<(&str, Vec<&[bool]>)> = Vec::new();
+    for claim in judged {
+        let Some(column) = columns.get(claim.id.as_str()) else { continue };
+        match experiments.iter_mut().find(|(experiment, _)| *experiment == claim.experiment) {
+            Some((_, claims)) => claims.push(column),
+            None => experiments.push((&claim.experiment, vec![column])),
+        }
+    }
+    let part = |(experiment, claims): (&str, Vec<&[bool]>)| {
+        let settings = claims.iter().map(|holds| holds.len()).min().unwrap_or_default();
+        let count = |setting: usize| claims.iter().filter(|holds| holds[setting]).count();
+        Part {
+            experiment: experiment.to_owned(),
+            claims: claims.len(),
+            nowhere: claims.iter().filter(|holds| !holds.contains(&true)).count(),
+            most: (0..settings).map(count).max().unwrap_or_default(),
+            judged: settings.checked_sub(1).map_or(0, count),
+        }
+    };
+    experiments.into_iter().map(part).collect()
 }
 
 /// A claim, and whether it holds at each setting.
@@ -212,7 +261,14 @@ mod tests {
 
     /// A survey with these verdicts, and the verdicts of the page.
     fn compared(verdicts: &[(&str, &str, Verdict)]) -> Option<Together> {
-        let settings = verdicts[0].1.len();
+        compared_in(
+            &verdicts.iter().map(|(claim, letters, verdict)| (*claim, "fig", *letters, *verdict)).collect::<Vec<_>>(),
+        )
+    }
+
+    /// The same with an experiment for each claim.
+    fn compared_in(verdicts: &[(&str, &str, &str, Verdict)]) -> Option<Together> {
+        let settings = verdicts[0].2.len();
         let survey = Survey {
             command: "again".to_owned(),
             samples: settings as u32,
@@ -220,16 +276,20 @@ mod tests {
             seed: 1,
             inputs: BTreeMap::new(),
             settings: (0..settings as i64).map(|at| Setting([("x".to_owned(), at.into())].into())).collect(),
-            verdicts: verdicts.iter().map(|(claim, letters, _)| ((*claim).to_owned(), (*letters).to_owned())).collect(),
+            verdicts: verdicts
+                .iter()
+                .map(|(claim, _, letters, _)| ((*claim).to_owned(), (*letters).to_owned()))
+                .collect(),
         };
-        let judged: Vec<Judged> = verdicts.iter().map(|(claim, _, verdict)| judged(claim, *verdict)).collect();
+        let judged: Vec<Judged> =
+            verdicts.iter().map(|(claim, experiment, _, verdict)| judged(claim, experiment, *verdict)).collect();
         Together::new(&survey, &judged, &[])
     }
 
-    fn judged(claim: &str, verdict: Verdict) -> Judged {
+    fn judged(claim: &str, experiment: &str, verdict: Verdict) -> Judged {
         Judged {
             id: claim.to_owned(),
-            experiment: "fig".to_owned(),
+            experiment: experiment.to_owned(),
             text: String::new(),
             verdict,
             found: String::new(),
@@ -283,6 +343,30 @@ mod tests {
         assert!((pair.corrected - pair.chance * found.compared as f64).abs() < 1e-12, "the first of Holm's");
         assert!(pair.is_unlikely(), "{pair:?}");
         assert_eq!((found.compatible, found.compatible_beyond_chance), (Some(31), Some(31)));
+    }
+
+    /// Each experiment has the best setting for its own claims, which no setting is for all.
+    #[test]
+    fn experiments_are_counted_apart() {
+        use Verdict::{Fails, Holds};
+        let verdicts = [
+            ("a", "fig", "+--", Fails),
+            ("b", "fig", "+--", Fails),
+            ("c", "fig", "-+-", Holds),
+            ("d", "table", "-+-", Fails),
+            ("e", "table", "---", Holds),
+            ("f", "table", "---", Fails),
+        ];
+        let found = compared_in(&verdicts).expect("a survey of all claims");
+        let part = |experiment: &str, nowhere, most, judged| Part {
+            experiment: experiment.to_owned(),
+            claims: 3,
+            nowhere,
+            most,
+            judged,
+        };
+        assert_eq!(found.parts, [part("fig", 0, 2, 1), part("table", 1, 1, 1)]);
+        assert_eq!((found.apart(), found.most, found.judged), (3, 2, 2));
     }
 
     /// A pair that holds where the claims are judged is not listed, although no setting of the survey has both.
