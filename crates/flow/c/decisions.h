@@ -22,6 +22,9 @@
 // same in ticks of the host's timestamp clock (Linux: 1 kHz). With a round trip of a second, or a faster clock (tcp_usec_ts), an ACK may be
 // cut in two that need not be, whose rest is then CUT_FLUSH late.
 #define LONG_SILENCE (1000 * MS)
+// Duplicate ACKs are dropped for so long after the last new one, if ordered: what is lost and not repaired until then is reported to the
+// sender, and a sender that asks for a window is answered.
+#define DROPS_DUPLICATES_FOR (1000 * MS)
 #define LONG_SILENCE_TICKS 1000
 
 // The peer's clock may be slow by 1/DRIFT_PART.
@@ -422,7 +425,8 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	FORGET(was_held, packet->seq);
 	int opens = opens_window(half, packet);
 	FORGET(opens, packet->seq);
-	int is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
+	int is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now &&
+			 now < half->advanced_at + DROPS_DUPLICATES_FOR && is_duplicate(half, packet);
 	FORGET(is_dropped, packet->seq);
 	u32 was_acked = half->acked;
 	// Only for ACKs that may advance: others do not need the cache line.
@@ -473,8 +477,8 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		half->last_ecr = verdict->ecr;
 	int was_recording = half->flags & HALF_RECORDING;
 
-	// A dropped duplicate is not shown.
-	if (FLOW_ORDERS && is_dropped)
+	// A dropped duplicate is not shown. One that ends a freeze opens the window.
+	if (FLOW_ORDERS && is_dropped && !is_heard)
 		verdict->withhold = 1;
 	else
 		show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit,

@@ -199,7 +199,7 @@ struct link {
 	u8 listens;        // the link is silent: the next incoming packet is reported
 	u8 holds;            // HOLDS_*: what is held back while the link is up
 	u8 limits_window;    // senders are shown no larger window than `most_window`
-	u8 drops_duplicates; // duplicate ACKs are withheld (RFC 5681 section 2)
+	u8 drops_duplicates; // duplicate ACKs that report nothing else are withheld for a second (RFC 5681 section 2)
 	u8 unused[3];
 	u32 held_bytes;  // of HOLDS_BYTES
 	u32 most_window; // in bytes; 0 shuts the window

@@ -29,7 +29,7 @@ pub struct LinkState {
     pub holds: Holds,
     /// The largest window shown to senders, for hosts beyond the link, in bytes; 0 shuts it. `None` for no limit.
     pub most_window: Option<u32>,
-    /// Incoming duplicate ACKs (RFC 5681 section 2) are withheld.
+    /// Incoming duplicate ACKs (RFC 5681 section 2) without new SACK blocks are withheld, for a second after the last new ACK.
     pub drops_duplicates: bool,
 }
 

@@ -350,6 +350,10 @@ fn duplicate_acks_are_kept_or_dropped() {
         path.send(5);
         assert_eq!(path.ack(1200, 400), Some((1200, 400)));
         assert_eq!(path.ack(1200, 400), (!drops_duplicates).then_some((1200, 400)));
+        path.now += Duration::from_millis(994);
+        assert_eq!(path.ack(1200, 400), (!drops_duplicates).then_some((1200, 400)), "995 ms later");
+        path.now += Duration::from_millis(3);
+        assert_eq!(path.ack(1200, 400), Some((1200, 400)), "the loss was not repaired");
         assert_eq!(path.ack(1200, 450), Some((1200, 450)), "a window update");
         assert_eq!(path.ack(1300, 450), Some((1300, 450)));
         assert_eq!(path.ack(1500, 450), Some((1500, 450)));
