@@ -7,7 +7,8 @@ use holdover_base::Rng;
 use holdover_filter::{Chain, Stored};
 use holdover_wire::Compression;
 
-use crate::config::GatewayMechanisms;
+use crate::behind::neighbour_towards;
+use crate::config::{GatewayMechanisms, WorldConfig};
 use crate::frame::Frame;
 use crate::ids::NodeId;
 
@@ -17,6 +18,8 @@ pub(crate) struct Gateway {
     pub(crate) chain: Chain,
     /// The mobile hosts that it serves, with their addresses.
     pub(crate) mobiles: BTreeMap<NodeId, Vec<IpAddr>>,
+    /// Those behind another router, by that router at the other end of this one's link.
+    pub(crate) behind: BTreeMap<NodeId, Vec<NodeId>>,
     pub(crate) hears_links: bool,
     /// Compression of packets for mobile hosts.
     pub(crate) compression: Option<Compression>,
@@ -26,15 +29,22 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// The router described by `config`, in a world where each node has these addresses.
-    pub(crate) fn new(config: &GatewayMechanisms, addresses: &[Vec<IpAddr>], seed: u64) -> Self {
-        let mut rng = Rng::split(seed, &format!("gateway {}", config.node.0));
+    pub(crate) fn new(config: &GatewayMechanisms, world: &WorldConfig, addresses: &[Vec<IpAddr>]) -> Self {
+        let mut rng = Rng::split(world.seed, &format!("gateway {}", config.node.0));
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
         secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
+        let mut behind = BTreeMap::<NodeId, Vec<NodeId>>::new();
+        for &mobile in &config.mobiles {
+            if let Some(router) = neighbour_towards(world, config.node, mobile).filter(|&next| next != mobile) {
+                behind.entry(router).or_default().push(mobile);
+            }
+        }
         Self {
             node: config.node,
             chain: config.mechanisms.chain(secret),
             mobiles: config.mobiles.iter().map(|&mobile| (mobile, addresses[mobile.index()].clone())).collect(),
+            behind,
             hears_links: config.hears_links,
             compression: config.mechanisms.m_tcp.as_ref().and_then(|m_tcp| m_tcp.compression),
             most_stored: Stored::default(),

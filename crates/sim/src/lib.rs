@@ -34,6 +34,7 @@
 
 mod air;
 mod app;
+mod behind;
 mod black_hole;
 mod check;
 mod config;
@@ -62,6 +63,7 @@ mod schedule;
 mod segment;
 mod world;
 
+pub use behind::neighbour_towards;
 pub use black_hole::{BlackHole, black_holes};
 pub use config::{
     Addresses, Amount, Associate, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms,

@@ -155,15 +155,18 @@ impl World {
         }
     }
 
-    /// A router's link layer reports a host's presence. Ignored by routers without mechanisms for that host.
+    /// A router's link layer reports the presence of a host, or of a router, whose hosts are present or absent with it. Ignored by routers
+    /// without mechanisms for these hosts.
     pub(super) fn tell_gateway<O: Observer>(
         &mut self,
         node: NodeId,
-        mobile: NodeId,
+        neighbour: NodeId,
         presence: Presence,
         observer: &mut O,
     ) {
-        if let Some(index) = self.gateway_index(node).filter(|&index| self.gateways[index].hears_links) {
+        let Some(index) = self.gateway_index(node).filter(|&index| self.gateways[index].hears_links) else { return };
+        self.tell_chain(index, neighbour, presence, observer);
+        for mobile in self.gateways[index].behind.get(&neighbour).cloned().unwrap_or_default() {
             self.tell_chain(index, mobile, presence, observer);
         }
     }

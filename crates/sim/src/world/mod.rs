@@ -111,7 +111,7 @@ impl World {
             .zip(&config.flows)
             .map(|(id, flow)| Flow::new(FlowId(id), &bounded(&config, flow), config.seed))
             .collect();
-        let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &addresses, config.seed)).collect();
+        let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &config, &addresses)).collect();
         let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
         let mut world = Self {
             home_agents: registration::home_agents(&config),
