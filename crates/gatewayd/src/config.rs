@@ -68,6 +68,8 @@ pub struct Config {
     /// Mode "split": connections that end at the gateway.
     pub split: SplitTable,
     /// Other gateways, to which mobile hosts move and from which they come.
+    /// Mode "m-tcp".
+    pub m_tcp: MTcpTable,
     pub handoff: HandoffTable,
     /// The store in which gateways agree on the owner of each mobile host.
     pub cluster: ClusterTable,
@@ -261,6 +263,16 @@ pub struct Programs {
     /// 6.6 and later.
     pub pinned: bool,
     /// The BPF file system in which they are pinned. At `/sys/fs/bpf` it is mounted if missing.
+/// Mode "m-tcp".
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "GatewayMTcp")]
+pub struct MTcpTable {
+    /// Whether duplicate ACKs of mobile hosts are withheld from fixed hosts: for links that repair their losses themselves.
+    /// Other losses wait for the fixed host's timer.
+    pub drop_duplicates: bool,
+}
+
     #[serde(rename = "bpf_directory")]
     pub directory: PathBuf,
 }
@@ -487,7 +499,7 @@ impl Config {
 
     /// The treatment of TCP connections of mobile hosts with a mode.
     pub(crate) fn treatment(&self, mode: Mode) -> Treatment {
-        mode.treatment(self.hold_back.enabled)
+        mode.treatment(self.hold_back.enabled, self.m_tcp.drop_duplicates)
     }
 
     /// Networks whose mobile hosts have another treatment than the rest.

@@ -52,9 +52,9 @@ impl GatewayDaemon {
 
     /// A filter without state.
     pub fn new(config: DaemonConfig) -> Self {
-        let DaemonConfig { mode, holds_back, buffer, thesis } = config;
+        let DaemonConfig { mode, holds_back, drops_duplicates, buffer, thesis } = config;
         let buffer = DiverterConfig { diverts: mode.diverts() && buffer.diverts, ..buffer };
-        let mut daemon = Self::with_treatment(mode.treatment(holds_back), rules(), buffer);
+        let mut daemon = Self::with_treatment(mode.treatment(holds_back, drops_duplicates), rules(), buffer);
         daemon.thesis = (mode == Mode::Thesis).then_some(thesis);
         daemon.diverter.set_others(mode.diversion(thesis));
         daemon

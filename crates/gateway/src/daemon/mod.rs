@@ -94,13 +94,13 @@ impl Mode {
     }
 
     /// The treatment of TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`] and
-    /// [`Self::Split`].
-    pub fn treatment(self, holds_back: bool) -> Treatment {
+    /// [`Self::Split`], and `drops_duplicates` whether duplicate ACKs are withheld with [`Self::MTcp`].
+    pub fn treatment(self, holds_back: bool, drops_duplicates: bool) -> Treatment {
         match self {
             Self::Buffer | Self::Split if holds_back => Treatment::Wake(wake()),
             Self::Buffer | Self::Split | Self::Observe | Self::Thesis => Treatment::Nothing,
             Self::Freeze | Self::BufferFreeze => Treatment::Freeze(FreezeConfig::buffer_freeze()),
-            Self::MTcp => Treatment::Freeze(FreezeConfig::m_tcp()),
+            Self::MTcp => Treatment::Freeze(FreezeConfig { drops_duplicates, ..FreezeConfig::m_tcp() }),
         }
     }
 }
@@ -176,6 +176,8 @@ pub struct DaemonConfig {
     /// Whether ACKs are held back with [`Mode::Buffer`], and senders woken.
     pub holds_back: bool,
     /// Limits and pacing of the buffer. The mode decides whether it is used.
+    /// Whether duplicate ACKs are withheld with [`Mode::MTcp`] ([`FreezeConfig::drops_duplicates`]).
+    pub drops_duplicates: bool,
     pub buffer: DiverterConfig,
     /// With [`Mode::Thesis`].
     pub thesis: ThesisConfig,
@@ -190,6 +192,7 @@ impl Default for DaemonConfig {
             buffer: DiverterConfig::default(),
             thesis: ThesisConfig::default(),
         }
+            drops_duplicates: false,
     }
 }
 

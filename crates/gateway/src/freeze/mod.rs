@@ -39,12 +39,15 @@ pub struct FreezeConfig {
     /// while data are outstanding and something is held. `None` to shut it only when the mobile host is reported
     /// absent.
     pub least_timeout: Option<Duration>,
+    /// Whether duplicate ACKs of the mobile host are withheld: M-TCP's supervisor host sends none to fixed hosts. Losses then wait
+    /// for the fixed host's timer, unless the wireless link repairs them.
+    pub drops_duplicates: bool,
 }
 
 impl FreezeConfig {
     /// BUFFER-FREEZE: the newest ACK. It relies on reports, as the daemon has better sources than a timer.
     pub const fn buffer_freeze() -> Self {
-        Self { holds: Holds::Newest, flush: Duration::from_millis(40), least_timeout: None }
+        Self { holds: Holds::Newest, flush: Duration::from_millis(40), least_timeout: None, drops_duplicates: false }
     }
 
     /// M-TCP: one byte, and a timer of 250 ms at least (a delayed ACK may be 200 ms late).
@@ -106,6 +109,7 @@ impl FreezeControl {
             up_at: self.back_at,
             epoch: self.epoch,
             holds: self.config.holds,
+            drops_duplicates: self.config.drops_duplicates,
             ..LinkState::default()
         }
     }

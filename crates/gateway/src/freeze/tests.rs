@@ -162,6 +162,19 @@ fn a_mobile_host_that_speaks_ends_the_freeze_by_itself() {
     assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "the window is open again");
 }
 
+#[test]
+fn duplicates_are_kept_or_dropped_and_one_ends_a_freeze_in_any_case() {
+    for drops_duplicates in [false, true] {
+        let mut script = under_way(FreezeConfig { drops_duplicates, ..FreezeConfig::m_tcp() });
+        assert_eq!(script.pass(ack(200, 400)), ["ack 199 win 401"]);
+        let shown: &[&str] = if drops_duplicates { &[] } else { &["ack 200 win 400"] };
+        assert_eq!(script.pass(ack(200, 400)), shown);
+        assert_eq!(script.pass(ack(300, 400)), ["ack 299 win 401"]);
+        assert_eq!(script.after(260), ["ack 300 win 0"]);
+        assert_eq!(script.pass(ack(300, 400)), ["ack 300 win 400"]);
+    }
+}
+
 /// From some point on, the gateway does not see the data that the mobile host acknowledges.
 // Claim: A window that the gateway has shut opens with the mobile host's next ACK, also one of data that have taken another path.
 #[test]
@@ -269,9 +282,10 @@ fn configs() -> impl Strategy<Value = FreezeConfig> {
         Just(Holds::Segments)
     ];
     let timeout = prop::option::of((0_u64..400).prop_map(Duration::from_millis));
-    (holds, timeout).prop_map(|(holds, least_timeout)| FreezeConfig {
+    (holds, timeout, any::<bool>()).prop_map(|(holds, least_timeout, drops_duplicates)| FreezeConfig {
         holds,
         least_timeout,
+        drops_duplicates,
         ..FreezeConfig::buffer_freeze()
     })
 }

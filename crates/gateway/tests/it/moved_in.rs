@@ -63,7 +63,7 @@ const FIRST: Seq = Seq::new(1001);
 
 impl Gateway {
     fn new(now: Instant) -> Self {
-        let controller = Controller::new(Mode::Buffer.treatment(true));
+        let controller = Controller::new(Mode::Buffer.treatment(true, false));
         let link = Link::new(&controller.link_state());
         let flows = Flows { flows: BTreeMap::new(), link };
         Self { now, controller, flows, is_away: false, arrived: None, made: Vec::new() }

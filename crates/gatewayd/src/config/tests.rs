@@ -171,7 +171,8 @@ fn signs_are_read_where_a_mobile_host_has_mode_thesis() {
     assert!(flags("10.0.2.1") && !flags("10.0.1.1"));
 }
 
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
+    "m_tcp",
     "flow",
     "cluster",
     "handoff",

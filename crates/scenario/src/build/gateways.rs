@@ -200,6 +200,7 @@ fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
     let config = DaemonConfig {
         mode: mode.map_or(default.mode, |word| word.0),
         holds_back: hold_back.unwrap_or(default.holds_back),
+        drops_duplicates: table.drop_duplicates.unwrap_or(default.drops_duplicates),
         buffer: DiverterConfig {
             mobile_bytes: bytes(*mobile_bytes, buffer.mobile_bytes),
             total_bytes: bytes(*total_bytes, buffer.total_bytes),

@@ -58,6 +58,8 @@ pub(crate) struct GatewayDaemon {
     pub(crate) mode: Option<Word<Mode>>,
     /// With "buffer": whether ACKs are held back, so that senders can be woken after a disconnection. The default is true.
     pub(crate) hold_back: Option<bool>,
+    /// With "m-tcp": whether duplicate ACKs of mobile hosts are withheld, for links that repair their losses. The default is false.
+    pub(crate) drop_duplicates: Option<bool>,
     /// The buffer limit of each mobile host. The default is 4 MB.
     pub(crate) mobile_bytes: Option<Bytes>,
     /// The buffer limit of all mobile hosts together. The default is 256 MB.
