@@ -21,6 +21,7 @@ pub mod freeze;
 pub mod handoff;
 pub mod m_tcp;
 mod mechanisms;
+pub mod prefixes;
 pub mod snoop;
 pub mod split;
 pub mod supervisor;

@@ -142,7 +142,7 @@ impl Mechanisms {
             (Some(one), None) if copy_and_forward.is_some() => {
                 return Err(ConfigError::Twice { one, other: CopyAndForward::NAME });
             }
-            _ if daemon.is_some_and(|config| config.mode.diverts()) && blocking_buffer.is_some() => {
+            _ if daemon.as_ref().is_some_and(|config| config.mode.diverts()) && blocking_buffer.is_some() => {
                 return Err(ConfigError::Twice { one: GatewayDaemon::NAME, other: BlockingBuffer::NAME });
             }
             _ if blocking_buffer.is_some() && copy_and_forward.is_some() => {
@@ -175,7 +175,7 @@ impl Mechanisms {
         } = self;
         let mut chain = Chain::new();
         if let Some(config) = daemon {
-            chain.push(Box::new(GatewayDaemon::new(*config)));
+            chain.push(Box::new(GatewayDaemon::new(config.clone())));
         }
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));

@@ -14,9 +14,11 @@
 
 #include "gateway/split.h"
 
-// The mobile host of an address; 0 if it is not known.
-INLINE struct mobile *mobile_of(const struct address *address)
+// The mobile host of an address, which is replaced by its name; 0 if it is not known.
+INLINE struct mobile *mobile_of(struct address *address)
 {
+	if (has_prefixes)
+		find_name(address);
 	return bpf_map_lookup_elem(&mobiles, address);
 }
 

@@ -6,6 +6,7 @@ mod cluster;
 mod flow;
 mod mode_networks;
 mod pace;
+mod prefixes;
 mod split;
 mod thesis;
 
@@ -31,6 +32,8 @@ pub use self::flow::FlowRule;
 pub(crate) use self::flow::{FlowMode, FlowModes, MOST_LINKS, MOST_SELECTORS, OWN_LINK};
 pub(crate) use self::mode_networks::ModeNetworks;
 pub use self::pace::Pace;
+pub use self::prefixes::HostPrefixes;
+pub(crate) use self::prefixes::NO_PREFIXES;
 pub use self::split::SplitTable;
 pub use self::thesis::ThesisTable;
 use crate::network::Network;
@@ -65,11 +68,11 @@ pub struct Config {
     pub hold_back: HoldBack,
     /// Mode "thesis": packets wait while a mobile host predicts its absence, and are released in bursts.
     pub thesis: ThesisTable,
+    /// Mode "m-tcp".
+    pub m_tcp: MTcpTable,
     /// Mode "split": connections that end at the gateway.
     pub split: SplitTable,
     /// Other gateways, to which mobile hosts move and from which they come.
-    /// Mode "m-tcp".
-    pub m_tcp: MTcpTable,
     pub handoff: HandoffTable,
     /// The store in which gateways agree on the owner of each mobile host.
     pub cluster: ClusterTable,
@@ -95,6 +98,11 @@ pub struct Mobiles {
     pub modes: BTreeMap<Network, Mode>,
     /// Their networks. If none is named: the networks of the interface's own addresses.
     pub networks: Vec<Network>,
+    /// More networks, of mobile hosts that have a prefix each, such as routers of vehicles, by network: the length of the
+    /// prefixes. Each prefix is one mobile host, whose name is the first address.
+    #[serde(skip_serializing_if = "HostPrefixes::is_empty")]
+    #[schemars(with = "BTreeMap<String, u8>")]
+    pub prefixes: HostPrefixes,
     /// Networks and addresses that are excluded.
     pub exclude: Vec<Network>,
 }
@@ -255,14 +263,6 @@ pub struct HoldBack {
     pub most_detailed: u32,
 }
 
-/// The programs in the path of packets.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Programs {
-    /// Whether the programs and their state survive a killed process, until the next one takes them over. With Linux
-    /// 6.6 and later.
-    pub pinned: bool,
-    /// The BPF file system in which they are pinned. At `/sys/fs/bpf` it is mounted if missing.
 /// Mode "m-tcp".
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -273,6 +273,14 @@ pub struct MTcpTable {
     pub drop_duplicates: bool,
 }
 
+/// The programs in the path of packets.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Programs {
+    /// Whether the programs and their state survive a killed process, until the next one takes them over. With Linux
+    /// 6.6 and later.
+    pub pinned: bool,
+    /// The BPF file system in which they are pinned. At `/sys/fs/bpf` it is mounted if missing.
     #[serde(rename = "bpf_directory")]
     pub directory: PathBuf,
 }
@@ -405,6 +413,9 @@ impl Config {
             return Some((("[metrics]", "listen"), problem));
         }
         let Self { buffer, presence, .. } = self;
+        if let Some((key, problem)) = self.mobiles.prefix_problem() {
+            return at("[mobiles]", key, &problem);
+        }
         if buffer.mobile_bytes < LEAST {
             return at("[buffer]", "mobile_bytes", &format!("expected at least {LEAST}, for one packet of the kernel"));
         }
@@ -534,7 +545,9 @@ impl Config {
 
     /// The modes as a text, which differs for different settings.
     pub(crate) fn modes_text(&self) -> String {
-        format!("{:?} {:?} {} {:?}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled, self.flow)
+        let Mobiles { mode, modes, prefixes, .. } = &self.mobiles;
+        let (holds_back, drops) = (self.hold_back.enabled, self.m_tcp.drop_duplicates);
+        format!("{mode:?} {modes:?} {prefixes:?} {holds_back} {drops} {:?}", self.flow)
     }
 
     /// Whether every mobile host has the same mode.

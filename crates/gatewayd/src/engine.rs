@@ -168,11 +168,12 @@ impl Engine {
 
     /// Reads diverted packets. Returns whether there may be more.
     pub(crate) fn handle_diverted(&mut self, now: Instant) -> Result<bool, EngineError> {
-        let Self { tun, store, diverter, buffer, .. } = self;
+        let Self { tun, path, store, diverter, buffer, .. } = self;
         for _ in 0..BATCH {
             let Some((offload, packet)) = tun.recv_offloaded(buffer)? else { return Ok(false) };
             // The device has no address of its own; multicast is the kernel's own.
-            let Some(mobile) = destination(&packet).filter(|address| !address.is_multicast()) else { continue };
+            let Some(address) = destination(&packet).filter(|address| !address.is_multicast()) else { continue };
+            let mobile = path.host_of(address);
             let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
                 let appended = store.append(mobile, now, offload, &packet);
                 appended.inspect_err(|error| tracing::warn!(%error, %mobile, "cannot store a packet")).ok()
@@ -223,10 +224,11 @@ impl Engine {
     pub(crate) fn report(
         &mut self,
         now: Instant,
-        mobile: IpAddr,
+        address: IpAddr,
         source: Source,
         presence: Presence,
     ) -> Result<bool, PathError> {
+        let mobile = self.path.host_of(address);
         self.path.know(mobile)?;
         Ok(self.diverter.handle_report(now, mobile, source, presence))
     }
@@ -240,6 +242,12 @@ impl Engine {
         by_mac: &mut ByMac,
     ) -> Result<bool, PathError> {
         match *report {
+            // A lease is that of one address.
+            SourceReport::Mobile { mobile, source: Source::Lease, .. } | SourceReport::OtherHost { mobile }
+                if self.prefix_of(mobile).is_some() =>
+            {
+                Ok(false)
+            }
             SourceReport::Mobile { mobile, source, presence } if self.serves(mobile) => {
                 self.report(now, mobile, source, presence)
             }
@@ -275,6 +283,11 @@ impl Engine {
     pub(crate) fn serves(&self, address: IpAddr) -> bool {
         let fitting = self.networks.iter().filter(|(network, _)| network.contains(address));
         fitting.max_by_key(|(network, _)| network.mapped().1).is_some_and(|&(_, is_mobile)| is_mobile)
+    }
+
+    /// The length of a mobile host's prefix, if it is not a single address.
+    pub(crate) fn prefix_of(&self, mobile: IpAddr) -> Option<u8> {
+        self.path.prefix_of(mobile)
     }
 
     /// Stops diverting.

@@ -5,6 +5,7 @@ use core::str::FromStr;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
+use holdover_gateway::prefixes::first_of;
 use holdover_wire::ip_addresses;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
@@ -22,18 +23,7 @@ const EXPECTED: &str = "a network such as \"10.0.1.0/24\" or \"2001:db8::/64\", 
 impl Network {
     /// The network of an address; `None` if the prefix is longer than the address.
     pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
-        let masked = match address {
-            IpAddr::V4(address) if bits <= 32 => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                IpAddr::V4((address.to_bits() & mask).into())
-            }
-            IpAddr::V6(address) if bits <= 128 => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                IpAddr::V6((address.to_bits() & mask).into())
-            }
-            _ => return None,
-        };
-        Some(Self { address: masked, bits })
+        (bits <= whole(address)).then(|| Self { address: first_of(address, bits), bits })
     }
 
     /// Its first address.
@@ -51,10 +41,30 @@ impl Network {
         address.is_ipv4() == self.address.is_ipv4() && Self::new(address, self.bits) == Some(*self)
     }
 
+    /// Whether a network belongs to this one, or is the same.
+    pub(crate) fn holds(&self, inner: &Self) -> bool {
+        self.bits <= inner.bits && self.contains(inner.address)
+    }
+
+    /// The bits of an address of this network.
+    pub(crate) fn whole(&self) -> u8 {
+        whole(self.address)
+    }
+
     /// The same network as an IPv6 prefix; IPv4 addresses are mapped.
     pub(crate) fn mapped(&self) -> (Ipv6Addr, u8) {
-        (mapped(self.address), self.bits + if self.address.is_ipv4() { 96 } else { 0 })
+        (mapped(self.address), self.mapped_bits(self.bits))
     }
+
+    /// The length of a prefix of an address of this network, as one of an IPv6 address.
+    pub(crate) fn mapped_bits(&self, bits: u8) -> u8 {
+        bits + (128 - self.whole())
+    }
+}
+
+/// The bits of an address.
+fn whole(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// An IPv4 address as an IPv4-mapped IPv6 address.
@@ -71,8 +81,7 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| EXPECTED)?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(whole), str::parse).map_err(|_| EXPECTED)?;
+        let bits = bits.map_or(Ok(whole(address)), str::parse).map_err(|_| EXPECTED)?;
         Self::new(address, bits).ok_or(EXPECTED)
     }
 }

@@ -5,15 +5,14 @@ mod eviction;
 mod flows;
 mod handed_on;
 mod lists;
+mod networks;
 mod records;
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use aya::EbpfLoader;
-use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::ProgramError;
 use aya::sys::SyscallError;
@@ -21,13 +20,14 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
 use holdover_gateway::WarningSign;
 use holdover_gateway::divert::{Course, STRAGGLERS};
+use holdover_gateway::prefixes::Prefixes;
 pub use holdover_host::ebpf::AttachedBy;
 use holdover_host::ebpf::pins::Pins;
 use holdover_host::ebpf::{AttachError, Attachment, LOCK, Object, ObjectError};
 use holdover_mobility::wake::WakeConfig;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::FlowModes;
+use crate::config::{FlowModes, HostPrefixes, NO_PREFIXES};
 use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
@@ -231,6 +231,8 @@ pub(crate) struct Place<'a> {
     pub(crate) link: LinkState,
     /// With rules for single connections.
     pub(crate) flows: Option<&'a FlowPlace>,
+    /// Mobile hosts that have a prefix each.
+    pub(crate) prefixes: &'a HostPrefixes,
     /// The modes of mobile hosts, as a text: state from other modes is not used.
     pub(crate) modes: &'a str,
     /// With mode `thesis`.
@@ -271,6 +273,7 @@ impl Place<'_> {
             rules: WakeConfig::all().rules(),
             link: LinkState::default(),
             flows: None,
+            prefixes: &NO_PREFIXES,
             modes: "",
             thesis: None,
             split: None,
@@ -298,6 +301,7 @@ pub(crate) struct KernelPath {
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     flows: Flows,
+    prefixes: Prefixes,
     /// The record of a new mobile host.
     unknown: Mobile,
     /// `None` before the programs are attached.
@@ -317,23 +321,12 @@ impl KernelPath {
         let of_flows = place.flows.iter().flat_map(|flows| &flows.links).copied();
         let unknown = Mobile::new(&std::iter::once(place.link).chain(of_flows).collect::<Vec<_>>());
         blank.set(0, unknown, 0)?;
-        let mut of_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("networks")?;
-        let mut wanted = BTreeSet::new();
-        for (network, is_mobile) in networks {
-            let (address, bits) = network.mapped();
-            of_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_mobile), 0)?;
-            wanted.insert((u32::from(bits), address.octets()));
-        }
-        // Entries of an earlier configuration.
-        let former: Vec<_> = of_networks.keys().filter_map(Result::ok).collect();
-        for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
-            of_networks.remove(key)?;
-        }
+        networks::set(&mut object, networks, place.prefixes)?;
         let of_split = place.split.iter().flat_map(|split| &split.networks);
         let of_split = of_split.map(|(network, splits)| (*network, records::split_kind(*splits)));
-        fill(&mut object, "split_networks", of_split)?;
+        networks::fill(&mut object, "split_networks", of_split)?;
         let of_thesis = place.thesis.iter().flat_map(|thesis| &thesis.networks);
-        fill(&mut object, "thesis_networks", of_thesis.map(|(network, is)| (*network, u32::from(*is))))?;
+        networks::fill(&mut object, "thesis_networks", of_thesis.map(|(network, is)| (*network, u32::from(*is))))?;
         let mut rules: Array<_, FlowRule> = object.take("flow_rules")?;
         for (rule, number) in flow_rules(place).into_iter().zip(0..) {
             rules.set(number, rule, 0)?;
@@ -344,6 +337,7 @@ impl KernelPath {
             counters: object.take("counters")?,
             notices: object.take("notices")?,
             flows: Flows::open(&mut object)?,
+            prefixes: place.prefixes.of(networks.iter().map(|(network, _)| *network)),
             object,
             unknown,
             attachment: None,
@@ -395,6 +389,16 @@ impl KernelPath {
                 return Some((notice.address.to_ip(), notice.sign()));
             }
         }
+    }
+
+    /// The name of the mobile host to which an address belongs.
+    pub(crate) fn host_of(&self, address: IpAddr) -> IpAddr {
+        self.prefixes.host_of(address)
+    }
+
+    /// The length of a mobile host's prefix, if it is not a single address.
+    pub(crate) fn prefix_of(&self, mobile: IpAddr) -> Option<u8> {
+        self.prefixes.bits_of(mobile)
     }
 
     /// The state of a mobile host.
@@ -510,16 +514,6 @@ impl From<Mobile> for Seen {
     }
 }
 
-/// Fills a map of networks.
-fn fill(object: &mut Object, name: &'static str, kinds: impl Iterator<Item = (Network, u32)>) -> Result<(), PathError> {
-    let mut map = object.take::<LpmTrie<MapData, [u8; 16], u32>>(name)?;
-    for (network, kind) in kinds {
-        let (address, bits) = network.mapped();
-        map.insert(&NetworkKey::new(bits.into(), address.octets()), kind, 0)?;
-    }
-    Ok(())
-}
-
 /// The rules for single connections, one for each combination of their networks and ports, in their order.
 fn flow_rules(place: &Place<'_>) -> Vec<FlowRule> {
     let rules = place.flows.iter().flat_map(|flows| flows.modes.rules());
@@ -532,12 +526,14 @@ fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathErr
     let split = place.split.map_or_else(SplitSetup::default, SplitSetup::new);
     let sign_kind = records::sign_kind(place.thesis.map(|thesis| thesis.sign));
     let flow_rules_len = flow_rules(place).len() as u32;
+    let has_prefixes = u32::from(!place.prefixes.is_empty());
     let mut loader = EbpfLoader::new();
     loader
         .override_global("rules", &rules, true)
         .override_global("divert_to", &place.divert_to, true)
         .override_global("flow_rules_len", &flow_rules_len, true)
         .override_global("sign_kind", &sign_kind, true)
+        .override_global("has_prefixes", &has_prefixes, true)
         .override_global("split", &split, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
         .map_max_entries("entries", place.most_connections.max(1))
@@ -583,7 +579,7 @@ mod tests {
         }
     }
 
-    /// Each start of the gateway waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`.
+    /// Each start of the gateway waits for the verifier. Linux 6.18 processes 26,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
         let flows = flow_place();

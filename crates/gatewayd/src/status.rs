@@ -71,8 +71,11 @@ pub struct Status {
 /// A mobile host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MobileLine {
-    /// Its address.
+    /// Its address, or the first one of its prefix.
     pub address: IpAddr,
+    /// The length of its prefix, if it has one.
+    #[serde(default)]
+    pub prefix: Option<u8>,
     /// `present`, `fading`, `away` or `moved`.
     pub standing: String,
     /// The sources that report it absent.
@@ -152,6 +155,11 @@ impl Status {
 }
 
 impl MobileLine {
+    /// Its address, or its prefix.
+    pub fn name(&self) -> String {
+        self.prefix.map_or_else(|| self.address.to_string(), |bits| format!("{}/{bits}", self.address))
+    }
+
     pub(crate) fn of(
         now: Instant,
         engine: &Engine,
@@ -163,6 +171,7 @@ impl MobileLine {
         let since = |at: Instant| now.saturating_since(at).as_secs_f64();
         Self {
             address,
+            prefix: engine.prefix_of(address),
             standing: status.map_or(Standing::Present, |status| status.standing).to_string(),
             away_by: status.iter().flat_map(|status| &status.objections).map(ToString::to_string).collect(),
             reports: engine

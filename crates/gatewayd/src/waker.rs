@@ -125,15 +125,16 @@ impl Waker {
                 Some(Report::Notice(connection, direction, event)) => {
                     let at = notice.at().min(now);
                     let Some(link) = self.modes.link_of(connection) else { continue };
-                    self.with((connection.remote.ip(), link), path, |control, flows| {
+                    let mobile = path.host_of(connection.remote.ip());
+                    self.with((mobile, link), path, |control, flows| {
                         control.handle_notice(at, connection, direction, event, flows);
                     });
                 }
                 // It shows that the path to the mobile host carries packets, whichever link its own connection has.
                 Some(Report::Arrived(connection)) => {
+                    let mobile = path.host_of(connection.remote.ip());
                     for link in self.modes.links() {
-                        let place = (connection.remote.ip(), link);
-                        self.with(place, path, |control, flows| control.note_arrival(now, flows));
+                        self.with((mobile, link), path, |control, flows| control.note_arrival(now, flows));
                     }
                 }
                 // The gateway hears mobile hosts by packets of any protocol.
@@ -197,7 +198,7 @@ impl Waker {
         let is_split = |connection| self.modes.mode_of(connection).unwrap_or(own) == Mode::Split;
         let Taken { records, holding } = path.take_connections(now, mobile, most, is_split);
         for (connection, flow) in holding {
-            self.show(connection, &flow, Direction::Incoming);
+            self.show(mobile, connection, &flow, Direction::Incoming);
         }
         records
     }
@@ -212,8 +213,11 @@ impl Waker {
         path: &mut KernelPath,
     ) -> (u64, Option<Instant>) {
         let (mut count, mut last) = (0, None);
-        for record in records.iter().filter(|record| record.connection().remote.ip() == mobile) {
+        for record in records {
             let connection = record.connection();
+            if path.host_of(connection.remote.ip()) != mobile {
+                continue;
+            }
             let link = self.modes.link_of(connection);
             let (TakenIn::Anew, flow) = path.take_in(now, record, link) else { continue };
             count += 1;
@@ -237,22 +241,22 @@ impl Waker {
         link: Option<u8>,
         path: &mut KernelPath,
     ) {
+        let mobile = path.host_of(connection.remote.ip());
         for direction in BOTH {
-            let Some(acked) = self.show(connection, flow, direction) else { continue };
+            let Some(acked) = self.show(mobile, connection, flow, direction) else { continue };
             // Without a link there are no details, and an entry has them as shown.
             if let Some(link) = link {
-                let place = (connection.remote.ip(), link);
-                path.of_mobile(place, &self.modes).order(now, connection, direction, Order::Show(acked));
+                path.of_mobile((mobile, link), &self.modes).order(now, connection, direction, Order::Show(acked));
             }
         }
     }
 
     /// Sends the ACK that is held in this direction, as its receiver has sent it. Returns what it acknowledges.
-    fn show(&mut self, connection: Connection, flow: &Flow, direction: Direction) -> Option<Seq> {
+    fn show(&mut self, mobile: IpAddr, connection: Connection, flow: &Flow, direction: Direction) -> Option<Seq> {
         let half = flow.half(direction);
         let acked = half.acked().filter(|_| half.is_held())?;
         let packet = half.ack_up_to(acked, connection.of_sender_going(direction))?;
-        self.shown.push_back((connection.remote.ip(), Injected { direction, packet }));
+        self.shown.push_back((mobile, Injected { direction, packet }));
         Some(acked)
     }
 

@@ -146,7 +146,7 @@ pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 9] {
     let dropped =
         buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage + buffer.forgotten;
     [
-        mobile.address.to_string(),
+        mobile.name(),
         mobile.standing.clone(),
         time(mobile.away_s),
         time(mobile.silent_s),

@@ -66,7 +66,7 @@ impl Top for Gateway {
             (text::mobile_cells(mobile).to_vec(), view.style(colour))
         });
         // Addresses are never cut short.
-        let address = self.mobiles.iter().map(|mobile| mobile.address.to_string().len()).max().unwrap_or(0).max(7);
+        let address = self.mobiles.iter().map(|mobile| mobile.name().len()).max().unwrap_or(0).max(7);
         let widths = [u16::try_from(address).unwrap_or(u16::MAX), 8, 8, 8, 8, 9, 7, 8, 20];
         let columns = Columns { names: &text::MOBILE_COLUMNS, widths: &widths, given_up: &text::MOBILES_GIVEN_UP };
         columns.draw(frame, below, title, rows);
@@ -110,6 +110,7 @@ mod tests {
     fn mobile(last: u8, standing: &str, away_s: Option<f64>, waiting_bytes: u64) -> MobileLine {
         MobileLine {
             address: [10, 0, 1, last].into(),
+            prefix: None,
             standing: standing.to_owned(),
             away_by: Vec::new(),
             reports: Vec::new(),

@@ -12,6 +12,7 @@ use holdover_wire::{Flags, Packet};
 
 use super::{Controller, DaemonConfig, Mode, ThesisConfig, Treatment, is_redundant, rules};
 use crate::divert::{Course, Diverter, DiverterConfig, Source};
+use crate::prefixes::Prefixes;
 use crate::warning_sign::Shown;
 
 /// The filter. See the [module](super).
@@ -21,6 +22,7 @@ pub struct GatewayDaemon {
     /// `None` in the other modes.
     thesis: Option<ThesisConfig>,
     rules: Rules,
+    prefixes: Prefixes,
     flows: Table<Flow>,
     mobiles: BTreeMap<IpAddr, Mobile>,
     diverter: Diverter<Packet>,
@@ -41,6 +43,7 @@ struct Mobile {
 
 /// The flows of one mobile host.
 pub(crate) struct OfMobile<'a> {
+    prefixes: &'a Prefixes,
     flows: &'a mut Table<Flow>,
     link: &'a mut Link,
     mobile: IpAddr,
@@ -52,11 +55,12 @@ impl GatewayDaemon {
 
     /// A filter without state.
     pub fn new(config: DaemonConfig) -> Self {
-        let DaemonConfig { mode, holds_back, drops_duplicates, buffer, thesis } = config;
+        let DaemonConfig { mode, holds_back, drops_duplicates, buffer, thesis, prefixes } = config;
         let buffer = DiverterConfig { diverts: mode.diverts() && buffer.diverts, ..buffer };
         let mut daemon = Self::with_treatment(mode.treatment(holds_back, drops_duplicates), rules(), buffer);
         daemon.thesis = (mode == Mode::Thesis).then_some(thesis);
         daemon.diverter.set_others(mode.diversion(thesis));
+        daemon.prefixes = prefixes;
         daemon
     }
 
@@ -65,6 +69,7 @@ impl GatewayDaemon {
             treatment,
             thesis: None,
             rules,
+            prefixes: Prefixes::default(),
             flows: Table::default(),
             mobiles: BTreeMap::new(),
             diverter: Diverter::new(buffer),
@@ -78,9 +83,9 @@ impl GatewayDaemon {
 
     /// Calls the controller of a mobile host, and takes its packets and actions.
     pub(crate) fn with(&mut self, mobile: IpAddr, act: impl FnOnce(&mut Controller, &mut OfMobile<'_>)) {
-        let Self { treatment, flows, mobiles, made, actions, outcomes, .. } = self;
+        let Self { treatment, prefixes, flows, mobiles, made, actions, outcomes, .. } = self;
         let Mobile { controller, link, .. } = mobiles.entry(mobile).or_insert_with(|| Mobile::new(*treatment));
-        act(controller, &mut OfMobile { flows, link, mobile });
+        act(controller, &mut OfMobile { prefixes, flows, link, mobile });
         made.extend(core::iter::from_fn(|| controller.poll_transmit()));
         let done = core::iter::from_fn(|| controller.poll_action());
         actions.extend(done.map(|action| Action { mechanism: Self::NAME, ..action }));
@@ -94,7 +99,7 @@ impl GatewayDaemon {
             return Verdict::Pass;
         };
         let form = Form::of(segment);
-        let mobile = connection.mobile().ip();
+        let mobile = self.prefixes.host_of(connection.mobile().ip());
         let flow = self.flows.observe(now, direction, connection, segment).value;
         let link = &self.mobiles.entry(mobile).or_insert_with(|| Mobile::new(self.treatment)).link;
         let environment = Environment { now, link, rules: &self.rules };
@@ -112,7 +117,7 @@ impl GatewayDaemon {
 
     /// Keeps a packet for a mobile host that is absent, or for which others still wait.
     fn divert(&mut self, now: Instant, packet: &Packet) -> Verdict {
-        let mobile = packet.dst;
+        let mobile = self.prefixes.host_of(packet.dst);
         match self.mobiles.get(&mobile).map_or(Course::Pass, |of_mobile| of_mobile.course) {
             // Only the daemon has rules for single connections.
             Course::Pass | Course::DivertChosen => return Verdict::Pass,
@@ -128,10 +133,11 @@ impl GatewayDaemon {
 
     /// Handles a packet from a mobile host, and its sign.
     fn hear(&mut self, now: Instant, packet: &mut Packet) {
+        let mobile = self.prefixes.host_of(packet.src);
         match self.thesis.and_then(|thesis| thesis.sign.take(packet)) {
-            Some(Shown::Warning) => self.diverter.handle_warning(now, packet.src),
-            Some(Shown::Working) => self.diverter.handle_working(now, packet.src),
-            None => self.diverter.handle_heard(now, packet.src),
+            Some(Shown::Warning) => self.diverter.handle_warning(now, mobile),
+            Some(Shown::Working) => self.diverter.handle_working(now, mobile),
+            None => self.diverter.handle_heard(now, mobile),
         }
     }
 
@@ -211,7 +217,8 @@ impl FlowTable for OfMobile<'_> {
     }
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
-        let own = self.flows.live().filter(|(connection, _)| connection.mobile().ip() == self.mobile);
+        let is_own = |connection: Connection| self.prefixes.host_of(connection.mobile().ip()) == self.mobile;
+        let own = self.flows.live().filter(|&(connection, _)| is_own(connection));
         own.for_each(|(connection, flow)| look(connection, flow));
     }
 
@@ -246,7 +253,7 @@ impl SegmentFilter for GatewayDaemon {
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
-        self.diverter.handle_report(now, mobile, Source::Station, presence);
+        self.diverter.handle_report(now, self.prefixes.host_of(mobile), Source::Station, presence);
         self.advance(now);
     }
 

@@ -31,6 +31,7 @@ pub use filter::GatewayDaemon;
 
 use crate::divert::{Diversion, DiverterConfig};
 use crate::freeze::FreezeConfig;
+use crate::prefixes::Prefixes;
 use crate::warning_sign::WarningSign;
 
 /// The treatment of absent mobile hosts.
@@ -169,18 +170,20 @@ impl Default for ThesisConfig {
 }
 
 /// The daemon as a mechanism of routers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {
     /// The treatment of absent mobile hosts.
     pub mode: Mode,
     /// Whether ACKs are held back with [`Mode::Buffer`], and senders woken.
     pub holds_back: bool,
-    /// Limits and pacing of the buffer. The mode decides whether it is used.
     /// Whether duplicate ACKs are withheld with [`Mode::MTcp`] ([`FreezeConfig::drops_duplicates`]).
     pub drops_duplicates: bool,
+    /// Limits and pacing of the buffer. The mode decides whether it is used.
     pub buffer: DiverterConfig,
     /// With [`Mode::Thesis`].
     pub thesis: ThesisConfig,
+    /// Mobile hosts with a network behind them.
+    pub prefixes: Prefixes,
 }
 
 impl Default for DaemonConfig {
@@ -189,10 +192,11 @@ impl Default for DaemonConfig {
         Self {
             mode: Mode::default(),
             holds_back: true,
+            drops_duplicates: false,
             buffer: DiverterConfig::default(),
             thesis: ThesisConfig::default(),
+            prefixes: Prefixes::default(),
         }
-            drops_duplicates: false,
     }
 }
 

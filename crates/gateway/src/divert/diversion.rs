@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use super::Course;
+use crate::prefixes::has_prefix;
 
 /// What is diverted for a mobile host, and how that is released.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -60,15 +61,4 @@ impl Diversions {
         let fitting = self.networks.iter().find(|&&(network, bits, _)| has_prefix(address, network, bits));
         fitting.map_or(self.others, |&(_, _, diversion)| diversion)
     }
-}
-
-/// Whether an address begins with the first `bits` bits of a network's.
-fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    let (address, network, width) = match (address, network) {
-        (IpAddr::V4(address), IpAddr::V4(network)) => (address.to_bits().into(), network.to_bits().into(), 32),
-        (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits(), network.to_bits(), 128),
-        _ => return false,
-    };
-    let differing: u128 = address ^ network;
-    differing.checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
 }

@@ -193,7 +193,7 @@ fn two_buffers_at_one_router_are_refused_and_a_mode_without_one_is_not() {
         buffer: DiverterConfig { mobile_bytes: 0, ..DiverterConfig::default() },
         ..DaemonConfig::default()
     };
-    assert!(with_config(none).check().is_err());
+    assert!(with_config(none.clone()).check().is_err());
     assert!(with_config(DaemonConfig { mode: Mode::Freeze, ..none }).check().is_ok());
 }
 

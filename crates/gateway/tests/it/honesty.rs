@@ -101,12 +101,12 @@ proptest! {
         base in any::<u32>(),
     ) {
         let by_flag = |sign| sign == Some(WarningSign::IpFlag);
-        let of_daemon = mechanisms.daemon.filter(|config| config.mode == Mode::Thesis);
+        let of_daemon = mechanisms.daemon.as_ref().filter(|config| config.mode == Mode::Thesis);
         let uses_flag = by_flag(mechanisms.blocking_buffer.map(|config| config.sign))
             || by_flag(of_daemon.map(|config| config.thesis.sign))
             || by_flag(mechanisms.copy_and_forward.map(|config| config.sign));
         // It may repeat both ends' ACKs, and trigger their senders by ICMP.
-        let wakes = mechanisms.daemon.is_some_and(|config| config.mode == Mode::Buffer);
+        let wakes = mechanisms.daemon.as_ref().is_some_and(|config| config.mode == Mode::Buffer);
         let mut chain = mechanisms.chain([1; 16]);
         let mut now = Instant::ZERO;
         let (mut acked, mut sent) = (None::<Seq>, Vec::<Packet>::new());

@@ -10,6 +10,7 @@ mod honesty;
 mod m_tcp;
 mod m_tcp_script;
 mod moved_in;
+mod prefixes;
 mod roaming;
 mod script;
 mod split;

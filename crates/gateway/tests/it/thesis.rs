@@ -40,7 +40,7 @@ fn blocked(mechanisms: &Mechanisms) -> Script {
 }
 
 fn flagged_if(mechanisms: &Mechanisms, packet: Packet) -> Packet {
-    let is_flag = mechanisms.daemon.is_some_and(|daemon| daemon.thesis.sign == WarningSign::IpFlag);
+    let is_flag = mechanisms.daemon.as_ref().is_some_and(|daemon| daemon.thesis.sign == WarningSign::IpFlag);
     if is_flag { flagged(packet) } else { packet }
 }
 

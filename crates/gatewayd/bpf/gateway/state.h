@@ -52,7 +52,8 @@ struct network_key {
 	struct address address;
 };
 
-// Networks of mobile hosts (1), and exceptions from them (0): the longest prefix applies.
+// Networks of mobile hosts, and exceptions from them: the longest prefix applies. The value is the length of a mobile host's prefix, 128
+// where each address is one, and 0 for an exception.
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -68,6 +69,31 @@ INLINE u32 value_of_network(void *map, const struct address *address)
 	u32 *value = bpf_map_lookup_elem(map, &key);
 
 	return value ? *value : 0;
+}
+
+// Set when the programs are loaded: whether some mobile hosts have a prefix of addresses.
+const volatile u32 has_prefixes = 0;
+
+// Replaces an address by the name of its mobile host, the first address of the prefix. A global function, which verifiers check by itself.
+__attribute__((noinline)) int find_name(struct address *address)
+{
+	if (!address)
+		return 0;
+	struct address copy = *address;
+	u32 bits = value_of_network(&networks, &copy);
+
+	if (!bits || bits >= 128)
+		return 0;
+	UNROLL
+	for (u32 n = 0; n < 4; n++) {
+		u32 first = n * 32;
+
+		if (bits <= first)
+			address->words[n] = 0;
+		else if (bits < first + 32)
+			address->words[n] &= bpf_htonl(~0u << (first + 32 - bits));
+	}
+	return 0;
 }
 
 // When packets pass whatever their course is; and when SYNs pass unsplit.

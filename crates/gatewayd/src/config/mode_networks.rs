@@ -13,17 +13,16 @@ pub(crate) struct ModeNetworks(Vec<(Network, bool)>);
 impl ModeNetworks {
     /// Those of `served`, the networks that the daemon serves (true) and their exceptions, by mode.
     pub(crate) fn new(config: &Config, served: &[(Network, bool)], has: impl Fn(Mode) -> bool) -> Self {
-        let holds = |outer: &Network, inner: &Network| outer.bits() <= inner.bits() && outer.contains(inner.address());
         let modes: Vec<(Network, Mode)> = config.modes_of_networks().collect();
         let mode_of = |network: &Network| {
-            let around = modes.iter().filter(|(outer, _)| holds(outer, network));
+            let around = modes.iter().filter(|(outer, _)| outer.holds(network));
             around.max_by_key(|(outer, _)| outer.bits()).map_or(config.mobiles.mode, |&(_, mode)| mode)
         };
         let mut all: Vec<(Network, bool)> =
             served.iter().map(|&(network, is)| (network, is && has(mode_of(&network)))).collect();
         // A network outside those that are served has no mobile hosts.
         let within = |network: &Network| {
-            let around = served.iter().filter(|(outer, _)| holds(outer, network));
+            let around = served.iter().filter(|(outer, _)| outer.holds(network));
             around.max_by_key(|(outer, _)| outer.bits()).is_some_and(|&(_, is_served)| is_served)
         };
         all.extend(modes.iter().filter(|(network, _)| within(network)).map(|&(network, mode)| (network, has(mode))));

@@ -98,6 +98,19 @@ fn invalid_settings_are_refused_with_their_place() {
             "[cluster]\nname = \"a\"\nendpoints = [\"http://e\"]\nprefix = \"holdover\"\n",
             "gateway.toml:4:1: prefix: expected visible ASCII characters",
         ),
+        (
+            "[mobiles.prefixes]\n\"10.3.0.0/16\" = 8\n",
+            "prefixes: 10.3.0.0/16 has no prefixes of 8 bits: expected 16 to 32",
+        ),
+        ("[mobiles.prefixes]\n\"10.3.0.0/16\" = 33\n", "prefixes: 10.3.0.0/16 has no prefixes of 33 bits"),
+        (
+            "[mobiles]\nmodes = { \"10.3.1.128/25\" = \"observe\" }\nprefixes = { \"10.3.0.0/16\" = 24 }\n",
+            "modes: 10.3.1.128/25 is a part of a mobile host: those of 10.3.0.0/16 have prefixes of 24 bits",
+        ),
+        (
+            "[mobiles]\nexclude = [\"10.3.1.1\"]\nprefixes = { \"10.3.0.0/16\" = 24 }\n",
+            "exclude: 10.3.1.1/32 is a part of a mobile host",
+        ),
         // The key's name also occurs earlier: in a comment, as another key's, and in another section.
         (
             "# probes, most_detailed\n[presence]\nsilence = true\nprobes = 0\n",
@@ -142,6 +155,29 @@ fn the_longest_network_decides_the_mode() {
     }
     assert!(config.diverter().diverts && config.follows_connections() && !config.has_one_mode());
     assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
+}
+
+#[test]
+fn prefixes_are_part_of_the_layout_and_read_as_written() {
+    let text = "[mobiles]\nnetworks = [\"10.2.0.0/16\"]\nexclude = [\"10.3.9.0/24\"]\n\
+                prefixes = { \"10.3.0.0/16\" = 24, \"10.3.8.0/24\" = 32, \"fd00:3::/32\" = 64 }\n";
+    let config = parse(text).unwrap();
+    assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+    assert_ne!(config.modes_text(), parse("[mobiles]\nnetworks = [\"10.2.0.0/16\"]\n").unwrap().modes_text());
+    let served = config.mobiles.networks.iter().copied().chain(config.mobiles.prefixes.networks());
+    let names = config.mobiles.prefixes.of(served);
+    for (address, name) in [
+        ("10.2.1.7", "10.2.1.7"),
+        ("10.3.1.7", "10.3.1.0"),
+        ("10.3.8.7", "10.3.8.7"),
+        ("fd00:3:0:7:8::9", "fd00:3:0:7::"),
+    ] {
+        assert_eq!(names.host_of(address.parse().unwrap()), address_of(name), "{address}");
+    }
+}
+
+fn address_of(text: &str) -> IpAddr {
+    text.parse().unwrap()
 }
 
 #[test]

@@ -39,10 +39,11 @@ impl Engine {
     }
 
     /// A mobile host is here, by a packet or a command at `heard_at`: requests its packets from the other gateways.
-    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, heard_at: Instant) -> Result<(), String> {
-        if !self.serves(mobile) {
-            return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.interface.name));
+    pub(crate) fn claim(&mut self, now: Instant, address: IpAddr, heard_at: Instant) -> Result<(), String> {
+        if !self.serves(address) {
+            return Err(format!("{address} is no mobile host behind {}: [mobiles] networks", self.interface.name));
         }
+        let mobile = self.path.host_of(address);
         let is_clustered = self.claim_in_cluster(now, mobile, Evidence::Heard(heard_at));
         let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
         self.attachments.note_here(mobile);
@@ -170,7 +171,8 @@ impl Engine {
     /// A packet has arrived from the mobile host's former gateway.
     pub(super) fn take_in(&mut self, now: Instant, mobile: IpAddr, bytes: &[u8]) {
         let Some((offload, packet)) = split_offload(bytes) else { return };
-        if destination(packet) != Some(mobile) || !self.serves(mobile) {
+        let is_for_it = destination(packet).is_some_and(|address| self.path.host_of(address) == mobile);
+        if !is_for_it || !self.serves(mobile) {
             return;
         }
         let Self { store, diverter, .. } = self;

@@ -162,6 +162,7 @@ fn attach(
         rules: if follows { daemon::rules() } else { Rules::default() },
         link: setup::first_link(config),
         flows: flows.as_ref(),
+        prefixes: &config.mobiles.prefixes,
         modes: &modes,
         thesis: thesis.as_ref(),
         split: prepared.map(Prepared::place),

@@ -193,7 +193,9 @@ impl Engine {
 
     /// Checks a host that is present, or was never absent.
     fn look_present(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
+        // The name of a prefix is no host's address.
         if self.config.presence.silence
+            && self.path.prefix_of(mobile).is_none()
             && let Some(echo) = &mut self.echo
         {
             echo.try_out(now, mobile, seen.heard_at);

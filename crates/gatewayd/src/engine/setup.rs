@@ -61,6 +61,7 @@ pub(super) fn networks(
     if networks.is_empty() {
         networks = interface.networks(requests).map_err(InterfaceError::Netlink)?;
     }
+    networks.extend(config.mobiles.prefixes.networks());
     if networks.is_empty() {
         return Err(EngineError::NoNetworks { interface: interface.name.clone() });
     }

@@ -256,6 +256,7 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         flows: None,
         thesis: None,
         split: None,
+        prefixes: &NO_PREFIXES,
         modes: "",
         pins: None,
     };

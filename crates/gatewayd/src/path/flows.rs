@@ -10,6 +10,7 @@ use aya::maps::{Array, HashMap, IterableMap as _, MapData, RingBuf};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
 use holdover_flow::{Entry, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
+use holdover_gateway::prefixes::Prefixes;
 use holdover_host::clock;
 use holdover_host::ebpf::{LOCK, Object};
 use holdover_host::map_batch;
@@ -76,14 +77,20 @@ impl Flows {
         Some(details.map_or_else(|| (entry.expand(), false), |Plain(flow)| (flow, true)))
     }
 
-    /// The connections of a mobile host whose last one has begun at `connected_at`, if that is known.
-    pub(super) fn connections_of(&self, mobile: IpAddr, connected_at: Option<Instant>) -> Vec<Connection> {
+    /// The connections of a mobile host whose last one has begun at `connected_at`, if that is known, by a list of all.
+    pub(super) fn connections_of(
+        &self,
+        mobile: IpAddr,
+        prefixes: &Prefixes,
+        connected_at: Option<Instant>,
+    ) -> Vec<Connection> {
         let mut of_mobiles = self.of_mobiles.borrow_mut();
         of_mobiles.take_if(|list| !list.serves(connected_at, self.turn_at));
         let of_mobiles = of_mobiles.get_or_insert_with(|| {
             let began_at = clock::now();
             let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
-            self.for_each_entry(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
+            let host_of = |connection: Connection| prefixes.host_of(connection.remote.ip());
+            self.for_each_entry(|connection, _| found.entry(host_of(connection)).or_default().push(connection));
             ConnectionList::new(found, began_at, clock::now())
         });
         of_mobiles.of(mobile).to_vec()

@@ -35,7 +35,7 @@ impl KernelPath {
     /// be missing.
     pub(super) fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
         let record = self.mobiles.get(&Address::new(mobile), LOCK).ok();
-        self.flows.connections_of(mobile, record.map(|record| Instant::from_nanos(record.connected_at)))
+        self.flows.connections_of(mobile, &self.prefixes, record.map(|record| Instant::from_nanos(record.connected_at)))
     }
 
     /// A turn begins at `now`: drops the list of mobile hosts' connections, unless it took long to make.

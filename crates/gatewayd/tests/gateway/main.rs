@@ -26,6 +26,7 @@ mod nat;
 mod nft;
 mod one_way;
 mod options;
+mod prefixes;
 mod presence;
 mod process;
 mod removal;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         (&harness, "removal", removal::TESTS),
         (&harness, "limits", limits::TESTS),
         (&harness, "presence", presence::TESTS),
+        (&harness, "prefixes", prefixes::TESTS),
         (&harness, "echo", echo::TESTS),
         (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),

@@ -8,7 +8,9 @@ use holdover_mobility::Mechanisms;
 use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::retransmission_trigger::Relay;
 use holdover_mobility::timestamp_echo::{Echo, Since};
-use holdover_sim::{Attachment, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, Role, WorldConfig};
+use holdover_sim::{
+    Attachment, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, Role, WorldConfig, neighbour_towards,
+};
 
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
@@ -173,7 +175,7 @@ fn hears_of_hosts(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(
         Mode::Buffer | Mode::Freeze | Mode::BufferFreeze | Mode::Split => true,
     };
     let of_reports = [
-        ("gateway", mechanisms.daemon.is_some_and(|daemon| needs_reports(daemon.mode))),
+        ("gateway", mechanisms.daemon.as_ref().is_some_and(|daemon| needs_reports(daemon.mode))),
         ("supervisor", mechanisms.supervisor.is_some()),
         ("tawcf", mechanisms.tawcf.is_some()),
     ];
@@ -183,12 +185,18 @@ fn hears_of_hosts(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(
     }
 }
 
-/// Whether a router's link layer reports a mobile host: as its base station, or as the other end of its link.
+/// Whether a router's link layer reports a mobile host: as its base station, as the other end of its link, or as that of the router in front
+/// of it.
 fn hears_links(gateway: &GatewayMechanisms, config: &WorldConfig) -> bool {
     let is_base = config.cells.iter().any(|cell| cell.base == gateway.node);
+    let joins = |link: &LinkBetween, node: NodeId| [(link.a, link.b), (link.b, link.a)].contains(&(gateway.node, node));
+    let comes_and_goes =
+        |router: NodeId| config.links.iter().any(|link| joins(link, router) && link.forward.outages != Outages::Never);
     let is_near = |&node: &NodeId| {
-        let joined = |link: &LinkBetween| [(link.a, link.b), (link.b, link.a)].contains(&(gateway.node, node));
-        config.links.iter().any(joined) || is_base && config.mobiles.iter().any(|mobile| mobile.node == node)
+        let is_behind = || neighbour_towards(config, gateway.node, node).is_some_and(comes_and_goes);
+        config.links.iter().any(|link| joins(link, node))
+            || is_behind()
+            || is_base && config.mobiles.iter().any(|mobile| mobile.node == node)
     };
     gateway.hears_links && gateway.mobiles.iter().any(is_near)
 }
@@ -198,7 +206,7 @@ fn hears_signs(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), 
     let mechanisms = &gateway.mechanisms;
     let blocking = mechanisms.blocking_buffer.as_ref().map(|of| ("blocking_buffer", of.sign));
     let copying = mechanisms.copy_and_forward.as_ref().map(|of| ("copy_and_forward", of.sign));
-    let daemon = mechanisms.daemon.filter(|of| of.mode == Mode::Thesis).map(|of| ("gateway", of.thesis.sign));
+    let daemon = mechanisms.daemon.as_ref().filter(|of| of.mode == Mode::Thesis).map(|of| ("gateway", of.thesis.sign));
     for (key, sign) in [blocking, copying, daemon].into_iter().flatten() {
         let freezes = |&node: &NodeId| of_node(node, config).and_then(|of| of.mechanisms.freeze.as_ref());
         let mut frozen = gateway.mobiles.iter().filter_map(freezes);

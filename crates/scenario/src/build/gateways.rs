@@ -211,6 +211,7 @@ fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
             ..buffer
         },
         thesis,
+        ..default
     };
     if config.buffer.mobile_bytes < LEAST_BUFFER {
         let message = format!("at least {LEAST_BUFFER} bytes are needed, for one packet of a kernel's");

@@ -98,7 +98,7 @@ fn of_router(gateway: &GatewayMechanisms, config: &WorldConfig) -> Vec<String> {
 fn reading_headers(of: &Mechanisms) -> Vec<&'static str> {
     let all = [
         // The other modes queue packets of any kind.
-        ("gateway", of.daemon.is_some_and(|daemon| !daemon.mode.diverts() || daemon.mode == Mode::Thesis)),
+        ("gateway", of.daemon.as_ref().is_some_and(|daemon| !daemon.mode.diverts() || daemon.mode == Mode::Thesis)),
         ("supervisor", of.supervisor.is_some()),
         ("buffer_freeze", of.buffer_freeze.is_some()),
         ("split", of.split.is_some()),

@@ -19,8 +19,8 @@ pub(crate) struct RouterMechanisms {
     /// outages.
     pub(crate) mobiles: Option<Vec<String>>,
     /// Whether the link layer reports which of these hosts are present: to a base station, those in its cell; to a router
-    /// with a link to a host, whether that link is up. The default is true. (The gateway of a registration always receives
-    /// registrations.)
+    /// with a link to a host, or to the only router in front of it, whether that link is up. The default is true. (The
+    /// gateway of a registration always receives registrations.)
     pub(crate) hears_links: Option<bool>,
     /// The functions of the program `holdover gateway` on a router.
     pub(crate) gateway: Option<GatewayDaemon>,
