@@ -1,5 +1,6 @@
 //! A router with a kernel: a namespace with one interface for each Ethernet link, and one for all its other links.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::{Command, Stdio};
@@ -44,7 +45,7 @@ pub(super) struct Router {
     pub(super) plan: RouterPlan,
     pub(super) namespace: Namespace,
     netlink: Netlink,
-    advertisers: Vec<(LinkId, Advertiser)>,
+    advertisers: BTreeMap<LinkId, Advertiser>,
 }
 
 impl RouterPlan {
@@ -79,10 +80,8 @@ impl Router {
                 self.netlink.add_unreachable(host, host_prefix(host))?;
             }
             reach(&mut self.netlink, self.plan.node, port, host)?;
-            if let IpAddr::V6(host) = host
-                && let Some((_, advertiser)) = self.advertisers.iter().find(|(of, _)| *of == link)
-            {
-                advertiser.advertise(advertisement(self.plan.mtu, host));
+            if let Some(advertiser) = self.advertisers.get(&link).filter(|_| host.is_ipv6()) {
+                advertiser.advertise(advertisement(self.plan.mtu, &[host]));
             }
         }
         Ok(())
@@ -152,24 +151,24 @@ impl Router {
 }
 
 /// Advertises the router on the ports whose hosts configure themselves.
-fn advertise(namespace: &Namespace, plan: &RouterPlan) -> Result<Vec<(LinkId, Advertiser)>, HostError> {
-    let mut advertisers = Vec::new();
-    for port in plan.ports.iter().filter(|port| port.slaac) {
-        for &host in &port.hosts {
-            if let IpAddr::V6(host) = host {
-                let content = advertisement(plan.mtu, host);
-                let advertiser = Advertiser::start(namespace, &port.interface, content)?;
-                advertisers.push((port.port.link, advertiser));
-            }
-        }
+fn advertise(namespace: &Namespace, plan: &RouterPlan) -> Result<BTreeMap<LinkId, Advertiser>, HostError> {
+    let mut advertisers = BTreeMap::new();
+    for port in plan.ports.iter().filter(|port| port.slaac && port.hosts.iter().any(IpAddr::is_ipv6)) {
+        let advertiser = Advertiser::start(namespace, &port.interface, advertisement(plan.mtu, &port.hosts))?;
+        advertisers.insert(port.port.link, advertiser);
     }
     Ok(advertisers)
 }
 
-/// The advertisement for the host with this address. Other hosts with its prefix are behind the router.
-fn advertisement(mtu: u32, host: Ipv6Addr) -> Advertisement {
-    let prefix = Prefix { on_link: false, ..Prefix::new(advertised_prefix(host)) };
-    Advertisement { mtu, ..Advertisement::new([prefix]) }
+/// The advertisement to hosts with these addresses. Other hosts with their prefixes are behind the router.
+fn advertisement(mtu: u32, hosts: &[IpAddr]) -> Advertisement {
+    let prefix = |host: &IpAddr| match host {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(host) => Some(advertised_prefix(*host)),
+    };
+    let prefixes: BTreeSet<Ipv6Addr> = hosts.iter().filter_map(prefix).collect();
+    let prefixes = prefixes.into_iter().map(|prefix| Prefix { on_link: false, ..Prefix::new(prefix) });
+    Advertisement { mtu, ..Advertisement::new(prefixes) }
 }
 
 /// Translates the addresses of the hosts of some ports. Packets of unknown connections are dropped, as by a firewall.
@@ -225,4 +224,20 @@ fn reach(netlink: &mut Netlink, node: NodeId, port: &RouterPort, host: IpAddr) -
 
 fn own_addresses(node: NodeId) -> [IpAddr; 2] {
     [false, true].map(|ipv6| node.address(ipv6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Claim: A router advertises the prefixes of all hosts of a link together.
+    #[test]
+    fn hosts_of_one_link_share_an_advertisement() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let hosts = ["10.0.0.1", "2001:db8:0:2::1", "2001:db8:0:1::1", "2001:db8:0:1::2"].map(address);
+        let advertised = advertisement(1500, &hosts).prefixes;
+        let prefixes: Vec<IpAddr> = advertised.iter().map(|prefix| prefix.prefix.into()).collect();
+        assert_eq!(prefixes, ["2001:db8:0:1::", "2001:db8:0:2::"].map(address));
+        assert!(advertised.iter().all(|prefix| !prefix.on_link));
+    }
 }
