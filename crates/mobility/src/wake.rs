@@ -27,11 +27,11 @@ mod state;
 mod waking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Environment, FlowTable, Notice, Order, Rules};
 
+use self::absent::OwnAddresses;
 use self::at::{At, BOTH};
 use self::attempt::Path;
 use self::between::Inquiry;
@@ -92,8 +92,7 @@ pub struct WakeControl {
     is_between: bool,
     /// Connections with state.
     connections: BTreeMap<Connection, State>,
-    /// The host's own addresses that it has lost.
-    absent: BTreeSet<IpAddr>,
+    own_addresses: OwnAddresses,
     link: Link,
     /// The mechanism that holds the ACKs to be released.
     held_by: &'static str,
@@ -112,6 +111,15 @@ pub struct WakeControl {
     inquiry: Inquiry,
 }
 
+/// Data of the host's own TCP that its peer has not acknowledged, as the kernel's sockets show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnData {
+    /// Sent, and again without an answer.
+    Sent,
+    /// Not sent: the host had no route or address when it was written. An ACK makes its TCP send it.
+    Unsent,
+}
+
 /// How held ACKs are released while the link is up.
 #[derive(Clone, Copy, Debug)]
 struct LetGo {
@@ -128,7 +136,7 @@ impl WakeControl {
             config,
             is_between: false,
             connections: BTreeMap::new(),
-            absent: BTreeSet::new(),
+            own_addresses: OwnAddresses::default(),
             link: Link::default(),
             held_by: hold_back::NAME,
             deadlines: BTreeSet::new(),

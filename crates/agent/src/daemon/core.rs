@@ -30,6 +30,8 @@ pub(super) struct Core<A: Attach> {
     dry_run: bool,
     started: Instant,
     links: BTreeMap<Box<str>, Link<A::Engine>>,
+    /// The addresses that this host has lost.
+    absent: BTreeSet<IpAddr>,
     schedule: Option<ScheduleWatch>,
     wifi_due: Option<Instant>,
     actions: VecDeque<ActionLine>,
@@ -66,6 +68,7 @@ impl<A: Attach> Core<A> {
             dry_run,
             started: now,
             links: BTreeMap::new(),
+            absent: BTreeSet::new(),
             schedule: None,
             wifi_due: None,
             actions: VecDeque::new(),
@@ -107,6 +110,7 @@ impl<A: Attach> Core<A> {
         match change {
             Change::Appeared { interface, is_eligible } => {
                 let link = self.links.entry(interface.clone()).or_insert_with(|| Link::new(now, interface.clone()));
+                link.handle_absent(now, &self.absent);
                 link.appear(is_eligible);
                 self.update_link(now, &interface);
             }
@@ -122,8 +126,9 @@ impl<A: Attach> Core<A> {
 
     /// Sets the addresses that this host has lost.
     pub(super) fn handle_absent(&mut self, now: Instant, absent: &BTreeSet<IpAddr>) {
-        for engine in self.links.values_mut().filter_map(Link::engine) {
-            engine.handle_absent(now, absent);
+        self.absent.clone_from(absent);
+        for link in self.links.values_mut() {
+            link.handle_absent(now, absent);
         }
     }
 

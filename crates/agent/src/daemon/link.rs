@@ -29,6 +29,8 @@ pub(super) struct Link<E> {
     /// The pending probe of next hops.
     pub(super) question: Option<Question>,
     pub(super) arbiter: Arbiter,
+    /// The addresses that this host has lost.
+    absent: BTreeSet<IpAddr>,
     /// Whether the interface exists.
     is_there: bool,
     /// Since when the engine has no interface, if it had one.
@@ -101,6 +103,7 @@ impl<E: PathEngine> Link<E> {
             is_silent: false,
             question: None,
             arbiter: Arbiter::new(),
+            absent: BTreeSet::new(),
             is_there: true,
             gone_since: None,
             since: now,
@@ -119,6 +122,16 @@ impl<E: PathEngine> Link<E> {
         match &mut self.path {
             Path::Attached(engine) => Some(engine),
             Path::LeftAlone | Path::Failed { .. } => None,
+        }
+    }
+
+    /// Sets the addresses that this host has lost, for the present engine and later ones.
+    pub(super) fn handle_absent(&mut self, now: Instant, absent: &BTreeSet<IpAddr>) {
+        if self.absent != *absent {
+            self.absent.clone_from(absent);
+            if let Some(engine) = self.engine() {
+                engine.handle_absent(now, absent);
+            }
         }
     }
 
@@ -191,6 +204,7 @@ impl<E: PathEngine> Link<E> {
         self.path = match attach.attach(&self.name, config) {
             Ok(mut engine) => {
                 tracing::info!(interface = &*self.name, "attached");
+                engine.handle_absent(now, &self.absent);
                 let families = self.arbiter.down();
                 if !families.is_empty() {
                     engine.handle_link(now, LinkChange { families, event: LinkEvent::Down });

@@ -229,15 +229,20 @@ impl Engine {
         self.path.set_now(now);
         self.read_notices(now);
         for family in Family::BOTH {
-            let returned = self.stacks[family.index()].control.set_absent(absent);
+            let absent = absent.iter().copied().filter(|&address| Family::of(address) == family).collect();
+            let returned = self.stacks[family.index()].control.set_absent(now, &absent);
             if returned.is_empty() {
                 continue;
             }
             self.look_at_sockets_soon(now);
             // The next hop may be known; it learns the address that is back before packets from there arrive.
-            self.begin_resolution(now, family);
+            let is_unresolved = self.begin_resolution(now, family);
             self.resolve(now);
             let stack = &mut self.stacks[family.index()];
+            if !is_unresolved {
+                // This resolution, which has replaced that of the link's return, reports nothing.
+                stack.control.handle_next_hop(now, &mut self.path.of(family));
+            }
             stack.wake_returned(now, &returned, &mut self.sockets, &mut self.path);
         }
         self.send(now);

@@ -10,7 +10,7 @@ use holdover_mobility::{Connection, LinkEvent};
 
 use super::outbox::Outbox;
 use super::own_segments::OwnSegments;
-use super::own_timers;
+use super::own_timers::{self, Waiting};
 use super::path::KernelPath;
 use crate::link_watch::Family;
 use crate::next_hop::NextHops;
@@ -93,15 +93,16 @@ impl Stack {
         has_answered
     }
 
-    /// Wakes the connections on which this host has retransmitted without an answer, as the kernel's sockets show: without a
-    /// carrier, or behind a next hop that does not answer, packets do not reach the interface.
+    /// Wakes the connections on which this host has retransmitted without an answer, or could not send, as the kernel's sockets show:
+    /// without a carrier, a route or an address, or behind a next hop that does not answer, packets do not reach the interface.
     pub(super) fn wake_outstanding(&mut self, now: Instant, sockets: &[TcpSocket], path: &mut KernelPath) {
         let own = sockets.iter().filter(|socket| Family::of_connection(socket.connection) == self.family);
-        let backed_off = own_timers::backed_off(now, own)
+        let waiting = own_timers::waiting(now, own)
             .filter(|(connection, _)| path.flow(*connection).is_some_and(|flow| !flow.is_over() && !flow.is_exempt()));
-        let backed_off: BTreeMap<Connection, Instant> = backed_off.collect();
-        self.control.wake_outstanding(now, backed_off.keys().copied(), &mut path.of(self.family));
-        for (connection, answered_at) in backed_off {
+        let waiting: BTreeMap<Connection, Waiting> = waiting.collect();
+        let of_data = waiting.iter().map(|(&connection, waiting)| (connection, waiting.data));
+        self.control.wake_outstanding(now, of_data, &mut path.of(self.family));
+        for (connection, Waiting { answered_at, .. }) in waiting {
             self.own_timers.entry(connection).or_insert(answered_at);
         }
     }

@@ -19,8 +19,8 @@ pub struct LostAddresses {
     /// Addresses whose interface can carry packets.
     usable: BTreeSet<IpAddr>,
     gone_at: BTreeMap<IpAddr, Instant>,
-    /// Those that [`Self::take_given_up`] has returned.
-    given_up: BTreeSet<IpAddr>,
+    /// Those that [`Self::take_given_up`] has returned, and since when they have been gone.
+    given_up: BTreeMap<IpAddr, Instant>,
 }
 
 /// The most lost addresses remembered: IPv6 hosts have a new temporary address each day (RFC 8981), and one after each
@@ -42,12 +42,8 @@ impl LostAddresses {
             self.gone_at.insert(gone, now);
         }
         self.gone_at.retain(|address, _| !self.present.contains(address));
-        self.given_up.retain(|address| !self.present.contains(address));
-        while self.gone_at.len() > MOST_LOST
-            && let Some(oldest) = self.gone_at.iter().min_by_key(|&(_, at)| at).map(|(&address, _)| address)
-        {
-            self.gone_at.remove(&oldest);
-        }
+        self.given_up.retain(|address, _| !self.present.contains(address));
+        forget_oldest(&mut self.gone_at);
     }
 
     /// The addresses that have been lost for `grace`, while there is another one of their IP version. Each is returned
@@ -56,17 +52,14 @@ impl LostAddresses {
         let is_due =
             |(address, at): (&IpAddr, &Instant)| (*at + grace <= now && self.has_other(*address)).then_some(*address);
         let due: Vec<IpAddr> = self.gone_at.iter().filter_map(is_due).collect();
-        due.iter().for_each(|address| _ = self.gone_at.remove(address));
-        self.given_up.extend(&due);
-        while self.given_up.len() > MOST_LOST {
-            self.given_up.pop_first();
-        }
+        self.given_up.extend(due.iter().filter_map(|address| self.gone_at.remove_entry(address)));
+        forget_oldest(&mut self.given_up);
         due
     }
 
     /// The lost addresses. One that is tentative is lost if it was there before.
     pub fn absent(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.gone_at.keys().chain(&self.given_up).copied()
+        self.gone_at.keys().chain(self.given_up.keys()).copied()
     }
 
     /// When to call [`Self::take_given_up`].
@@ -76,6 +69,15 @@ impl LostAddresses {
 
     fn has_other(&self, address: IpAddr) -> bool {
         self.usable.iter().any(|&other| Family::of(other) == Family::of(address))
+    }
+}
+
+/// Forgets the addresses that have been gone for longest, beyond [`MOST_LOST`].
+fn forget_oldest(gone_at: &mut BTreeMap<IpAddr, Instant>) {
+    while gone_at.len() > MOST_LOST
+        && let Some(oldest) = gone_at.iter().min_by_key(|&(_, at)| at).map(|(&address, _)| address)
+    {
+        gone_at.remove(&oldest);
     }
 }
 
@@ -128,6 +130,22 @@ mod tests {
         assert_eq!(lost.take_given_up(at(129), GRACE), ["198.51.100.9".parse::<IpAddr>().unwrap()]);
         lost.handle_addresses(at(130), addresses(&["198.51.100.9"]));
         assert_eq!(lost.absent().collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+    }
+
+    // Claim: Of more than 256 addresses that were given up, those that have been gone for longest are forgotten.
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut lost = LostAddresses::default();
+        let other: IpAddr = "198.51.100.1".parse().unwrap();
+        // Later addresses are smaller.
+        let address = |number: u32| IpAddr::from((0xc0a8_ffff - number).to_be_bytes());
+        for number in 0..=MOST_LOST as u32 + 1 {
+            let now = Instant::from_secs(u64::from(number));
+            lost.handle_addresses(now, [(other, true), (address(number), true)]);
+            lost.take_given_up(now, Duration::ZERO);
+        }
+        let absent: BTreeSet<IpAddr> = lost.absent().collect();
+        assert_eq!(absent, (1..=MOST_LOST as u32).map(address).collect());
     }
 
     proptest! {

@@ -55,7 +55,7 @@ const TO_ALL_EVERY: u32 = 3;
 /// The requests of a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Round {
-    /// Next hops without an answer.
+    /// Next hops without an answer: all, or those that the kernel does not know and one that it knows.
     pub(crate) asked: Vec<Target>,
     /// Whether requests are broadcast, and not only sent to the former address.
     pub(crate) to_all: bool,
@@ -102,14 +102,16 @@ impl Search {
     /// Whether no more requests will be sent.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let [.., (end, _)] = EVERY;
-        self.unanswered(now).next().is_none() || now >= self.since + end
+        let (searched, known) = self.unanswered(now);
+        searched.is_empty() && known.is_empty() || now >= self.since + end
     }
 
-    /// The next hops still to be asked.
-    fn unanswered(&self, now: Instant) -> impl Iterator<Item = Target> {
+    /// The next hops still to be asked: those that are searched for, and those that the kernel knows.
+    fn unanswered(&self, now: Instant) -> (Vec<Target>, Vec<Target>) {
         let is_introduction = now < self.since + INTRODUCTION;
-        let is_asked = move |asked: &Target| is_introduction || !self.known.contains(&asked.hop);
-        self.answers.iter().filter(|(_, answer)| answer.is_none()).map(|(&asked, _)| asked).filter(is_asked)
+        let unanswered = self.answers.iter().filter(|(_, answer)| answer.is_none()).map(|(&asked, _)| asked);
+        let is_asked = |asked: &Target| is_introduction || !self.known.contains(&asked.hop);
+        unanswered.filter(is_asked).partition(|asked| !self.known.contains(&asked.hop))
     }
 
     /// The requests to send now, if due.
@@ -119,8 +121,14 @@ impl Search {
         }
         let passed = now.saturating_since(self.since);
         let every = EVERY.iter().find(|&&(until, _)| passed < until).map_or(KERNEL_EVERY, |&(_, every)| every);
-        let asked: Vec<Target> = self.unanswered(now).collect();
-        self.next_at = now + every.max(PER_QUESTION * asked.len() as u64);
+        let (mut asked, mut known) = self.unanswered(now);
+        // While some are searched for, which nothing may delay, the known ones take turns after the first round.
+        let spaced = if asked.is_empty() { known.len() } else { asked.len() + known.len().min(1) };
+        if !asked.is_empty() && !known.is_empty() && self.rounds > 0 {
+            known = vec![known[self.rounds as usize % known.len()]];
+        }
+        asked.append(&mut known);
+        self.next_at = now + every.max(PER_QUESTION * spaced as u64);
         let since_kernel = passed.as_nanos() % KERNEL_EVERY.as_nanos();
         let round = Round {
             asked,
@@ -210,6 +218,23 @@ mod tests {
         );
         assert!(search.handle_answer(now, hop, MAC) && search.is_over(now));
         assert!(!search.take_settled(now), "it was never waited for");
+    }
+
+    // Claim: One next hop that is searched for is asked every 20 ms although 60 are asked that the kernel knows, and each of these is asked.
+    #[test]
+    fn known_ones_do_not_delay_the_search_for_another() {
+        let hops: Vec<Target> = (1..=60).map(|host| asked(&format!("10.0.0.{host}"))).collect();
+        let router = asked("10.0.0.254");
+        let all = hops.iter().copied().chain([router]);
+        let mut search = Search::new(Instant::ZERO, all, hops.iter().map(|asked| asked.hop).collect()).unwrap();
+        let (mut times, mut introduced) = (Vec::new(), BTreeSet::new());
+        for millis in 0..200 {
+            let Some(round) = search.poll_round(Instant::from_millis(millis)) else { continue };
+            times.extend(round.asked.contains(&router).then_some(millis));
+            introduced.extend(round.asked.into_iter().filter(|asked| *asked != router));
+        }
+        assert_eq!((&times[..4], times.len()), (&[0, 20, 40, 60][..], 10));
+        assert_eq!(introduced.len(), hops.len());
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod dad;
 mod dry_run;
 mod engine;
 mod families;
+mod first_data;
 mod flapping;
 mod gateway;
 mod iproute;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         ("dad", dad::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
+        ("first_data", first_data::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
         ("modem", modem::TESTS),

@@ -3,7 +3,7 @@
 //! receives nothing at such an address, so whatever a peer sends there is lost, and waking it would only make its timer
 //! back off. Connections on lost addresses are woken when their address is back, and never if that is in another network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::Instant;
@@ -12,17 +12,33 @@ use holdover_flow::FlowTable;
 use super::WakeControl;
 use crate::Connection;
 
+/// The host's own addresses that are not there, and those that came back after the link.
+#[derive(Clone, Default, Debug)]
+pub(super) struct OwnAddresses {
+    absent: BTreeSet<IpAddr>,
+    /// When each came back, since the last link-up.
+    returned_at: BTreeMap<IpAddr, Instant>,
+}
+
+impl OwnAddresses {
+    /// The link is up: addresses that come back from now on come back later than it.
+    pub(super) fn handle_up(&mut self) {
+        self.returned_at.clear();
+    }
+}
+
 impl WakeControl {
-    /// Sets the lost addresses. Returns those that are back since the last call while the link is up, and that
-    /// connections wait for: [`Self::wake_returned`] wakes them.
-    pub fn set_absent(&mut self, absent: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
-        let before = std::mem::replace(&mut self.absent, absent.clone());
+    /// Sets the lost addresses. Returns those that are back since the last call while the link is up:
+    /// [`Self::wake_returned`] wakes the connections on them.
+    pub fn set_absent(&mut self, now: Instant, absent: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let before = std::mem::replace(&mut self.own_addresses.absent, absent.clone());
         if self.waking.is_none() {
             // The link's return wakes them.
             return BTreeSet::new();
         }
-        let own = self.waiting().map(|connection| connection.local.ip());
-        own.filter(|address| before.contains(address)).collect()
+        let returned: BTreeSet<IpAddr> = before.difference(absent).copied().collect();
+        self.own_addresses.returned_at.extend(returned.iter().map(|&address| (address, now)));
+        returned
     }
 
     /// Wakes the connections on addresses that are back.
@@ -31,9 +47,19 @@ impl WakeControl {
         let times = (waking.cut_at(), now);
         let known = waking.path();
         let is_back = |connection: &Connection| returned.contains(&connection.local.ip());
-        let idle = self.connections.iter().filter(|(_, state)| state.attempt.is_none());
-        let back = idle.map(|(&connection, _)| connection).filter(is_back).collect();
-        let queue = self.prepare(now, back, times, known, path);
+        let back = self.connections.iter().filter(|(connection, _)| is_back(connection));
+        let back: Vec<(Connection, bool)> =
+            back.map(|(&connection, state)| (connection, state.attempt.is_some())).collect();
+        for &(connection, _) in back.iter().filter(|(_, is_tried)| *is_tried) {
+            // Its address was lost after the link's return, and with it the answers to earlier attempts.
+            if let Some(attempt) = self.connections.get_mut(&connection).and_then(|state| state.attempt.as_mut()) {
+                attempt.begin_again(now);
+            }
+            self.forget_in_flight(connection);
+            self.schedule(connection);
+        }
+        let idle = back.iter().filter(|(_, is_tried)| !is_tried).map(|&(connection, _)| connection).collect();
+        let queue = self.prepare(now, idle, times, known, path);
         if let Some(waking) = &mut self.waking {
             waking.append(queue);
         }
@@ -43,6 +69,12 @@ impl WakeControl {
 
     /// Whether the host has lost the connection's own address.
     pub(super) fn is_absent(&self, connection: Connection) -> bool {
-        self.absent.contains(&connection.local.ip())
+        self.own_addresses.absent.contains(&connection.local.ip())
+    }
+
+    /// Since when the peer of a connection can reach this host again: the link's return, or that of the connection's own address.
+    pub(super) fn reachable_at(&self, connection: Connection) -> Option<Instant> {
+        let returned_at = self.own_addresses.returned_at.get(&connection.local.ip()).copied();
+        self.link.up_at.max(returned_at)
     }
 }

@@ -63,6 +63,12 @@ impl Attempt {
         Self { cut_at, up_at, waits, first_at: None, last_at: up_at, next_at: None, tries: 0, proven_tries: 0 }
     }
 
+    /// The connection can be reached from now on: earlier attempts do not count.
+    pub(super) fn begin_again(&mut self, now: Instant) {
+        let next_at = self.next_at.map(|_| now);
+        *self = Self { next_at, ..Self::new(self.cut_at, now, self.waits) };
+    }
+
     /// The host's own TCP has data outstanding.
     pub(super) fn await_own_data(&mut self) {
         self.waits[1] = true;
@@ -92,7 +98,7 @@ impl Attempt {
         self.first_at.get_or_insert(now);
         (self.last_at, self.tries) = (now, self.tries + 1);
         let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
-        let answered_in = round_trip * 5 / 4 + ALLOWANCE;
+        let answered_in = Self::answered_within(flow);
         let wait = match path {
             // On a path that is reported up, a first attempt counts as one on a working path.
             Path::Reported if self.tries == 1 => answered_in,
@@ -112,8 +118,7 @@ impl Attempt {
 
     /// The path is known to work: earlier attempts may have been lost on it.
     pub(super) fn note_proof(&mut self, now: Instant, is_partial: bool, flow: &Flow) {
-        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
-        let is_under_way = !is_partial && now < self.last_at + round_trip * 5 / 4 + ALLOWANCE;
+        let is_under_way = !is_partial && now < self.last_at + Self::answered_within(flow);
         if let Some(next_at) = &mut self.next_at
             && !is_under_way
         {
@@ -124,6 +129,16 @@ impl Attempt {
     /// Whether the path has carried every attempt without effect: from now on it is only watched.
     pub(super) fn is_exhausted(&self) -> bool {
         self.proven_tries >= MOST_PROVEN_TRIES
+    }
+
+    /// How long the answer to a packet takes on a path without queues.
+    pub(super) fn answered_within(flow: &Flow) -> Duration {
+        flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP) * 5 / 4 + ALLOWANCE
+    }
+
+    /// Acts no earlier than this.
+    pub(super) fn wait_until(&mut self, at: Instant) {
+        self.next_at = Some(at);
     }
 
     /// Waits for the answer to the first attempt until `patience` is over. Returns whether it does.
@@ -139,8 +154,7 @@ impl Attempt {
     /// No other connection waits for its turn any more: the answer to the first attempt, behind a queue of `queued`, need not be waited for
     /// longer than it takes.
     pub(super) fn wait_no_longer(&mut self, now: Instant, queued: Duration, flow: &Flow) {
-        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
-        let until = now.max(self.last_at + round_trip * 5 / 4 + ALLOWANCE + queued);
+        let until = now.max(self.last_at + Self::answered_within(flow) + queued);
         if self.tries == 1 {
             self.next_at = self.next_at.map(|at| at.min(until));
         }

@@ -4,9 +4,9 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
 use holdover_wire::{Packet, Seq};
 
-use super::WakeConfig;
 use super::at::{At, BOTH};
 use super::attempt::Path;
+use super::{OwnData, WakeConfig};
 use crate::ack_train::AckTrain;
 use crate::echo_clock::EchoClock;
 use crate::release::Extent;
@@ -48,6 +48,8 @@ pub(super) struct Half {
     poke: Option<Poking>,
     /// The host's own TCP has data outstanding that did not pass: it was sent while the link was down.
     has_unseen: bool,
+    /// It could not even send it: it waits for an ACK, or for its timer of window probes.
+    has_unsent: bool,
     /// The ACK shown to the sender when the link broke: later ACKs died with it.
     shown_at_cut: Seq,
     /// The same without flushed ACKs: the first step of a release is a byte beyond it.
@@ -93,7 +95,8 @@ impl Half {
         flow: &FlowHalf,
         is_stalled: bool,
     ) {
-        (self.flush_at, self.poke, self.has_unseen, self.is_cut_in_two) = (None, None, false, false);
+        (self.flush_at, self.poke, self.is_cut_in_two) = (None, None, false);
+        (self.has_unseen, self.has_unsent) = (false, false);
         let Some(data_at) = flow.last_data_at() else {
             (self.shown_at_cut, self.step_from) = (flow.shown(), flow.shown());
             return;
@@ -134,10 +137,15 @@ impl Half {
         (self.is_waiting, self.was_waiting) = (true, true);
     }
 
-    /// The host's own TCP has sent data while the link was down, which did not pass, and waits for its timer.
-    pub(super) fn wait_for_unseen(&mut self) {
+    /// The host's own TCP has data that did not pass while the link was down, and waits for its timer.
+    pub(super) fn wait_for_unseen(&mut self, data: OwnData) {
         self.wait();
-        self.has_unseen = true;
+        (self.has_unseen, self.has_unsent) = (true, data == OwnData::Unsent);
+    }
+
+    /// Whether the host's own TCP could not send data while the link was down.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.has_unsent
     }
 
     /// Whether the host's own TCP has sent data while the link was down.
@@ -283,6 +291,10 @@ impl Half {
         }
         if flow.is_clocked() {
             path.order(now, at.connection, at.direction, Order::Clock(false));
+        }
+        let is_shown_by_data = times.crowd == Crowd::WaitsAndOwnData && at.direction == Direction::Outgoing;
+        if is_shown_by_data && known == Path::Proven && !is_held && !flow.is_window_shrunk() {
+            return (Vec::new(), Outcome::Nothing);
         }
         let packets = self.missed_acks(config, at, connection, times, path);
         if is_held {
@@ -482,7 +494,7 @@ pub(super) enum Crowd {
     None,
     /// They do.
     Waits,
-    /// They do, and this host has data outstanding on the connection: its peer sends when that arrives.
+    /// They do, and this host has data outstanding on the connection: its peer sends when that arrives, with the host's ACK.
     WaitsAndOwnData,
 }
 

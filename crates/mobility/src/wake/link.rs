@@ -219,6 +219,7 @@ impl WakeControl {
         } else {
             self.known_path = known;
             (self.link.up_at, self.link.proven_at) = (Some(now), None);
+            self.own_addresses.handle_up();
             self.link.release_at = Some(now + self.config.release.grace);
         }
         path.set_link(self.link_state());

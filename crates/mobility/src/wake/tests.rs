@@ -1,5 +1,8 @@
 //! Details of the controller beyond scripts of whole transfers.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use holdover_flow::Flow;
 use holdover_wire::{Flags, Packet, Segment, Seq};
@@ -37,6 +40,8 @@ impl Download {
         this.now += Duration::from_millis(40);
         let flags = Flags::SYN | Flags::ACK;
         this.pass(Direction::Incoming, Segment { flags, ack: Seq::new(1), ..Segment::default() });
+        let (seq, ack) = (Seq::new(1), Seq::new(1));
+        this.pass(Direction::Outgoing, Segment { seq, ack, flags: Flags::ACK, window: 60_000, ..Segment::default() });
         this.exchange(segments);
         this
     }
@@ -178,7 +183,7 @@ fn a_connection_on_an_address_that_is_lost_is_woken_when_that_is_back() {
     let mut t = Download::new(300);
     let own = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
     t.wake.handle_link(t.now, LinkEvent::Down);
-    assert_eq!(t.wake.control.set_absent(&own), BTreeSet::new());
+    assert_eq!(t.wake.control.set_absent(t.now, &own), BTreeSet::new());
     t.now += Duration::from_secs(3);
     t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
     for _ in 0..20 {
@@ -188,19 +193,104 @@ fn a_connection_on_an_address_that_is_lost_is_woken_when_that_is_back() {
     }
     assert_eq!(t.wake.control.waiting().count(), 0);
     let (connection, _) = only_flow(&t.wake);
-    t.wake.control.wake_outstanding(t.now, [connection], &mut t.wake.path);
+    t.wake.control.wake_outstanding(t.now, [(connection, OwnData::Sent)], &mut t.wake.path);
     assert_eq!(t.wake.control.poll_transmit(), None, "the host's own data cannot be answered either");
 
-    let back = t.wake.control.set_absent(&BTreeSet::new());
+    let back = t.wake.control.set_absent(t.now, &BTreeSet::new());
     assert_eq!((&back, t.wake.control.waiting().count()), (&own, 1));
     t.wake.control.wake_returned(t.now, &back, &mut t.wake.path);
     let sent = std::iter::from_fn(|| t.wake.control.poll_transmit());
     let acks: Vec<Seq> = sent.filter_map(|(_, sent)| Some(sent.packet.tcp()?.ack)).collect();
     assert_eq!(acks.last(), Some(&t.data_end), "{acks:?}");
-    assert_eq!(t.wake.control.set_absent(&own), BTreeSet::new());
+    assert_eq!(t.wake.control.set_absent(t.now, &own), BTreeSet::new());
     t.exchange(1);
     t.now += Duration::from_secs(1);
     t.wake.handle_timeout(t.now);
     let outcome = t.wake.control.poll_outcome().expect("it has resumed");
     assert_eq!((outcome.tries, outcome.resumed_at.is_some()), (1, true));
+}
+
+/// The packets made for the only connection.
+fn made(t: &mut Download) -> Vec<Injected> {
+    t.wake.handle_timeout(t.now);
+    std::iter::from_fn(|| t.wake.control.poll_transmit()).map(|(_, made)| made).collect()
+}
+
+fn is_poked(made: &[Injected]) -> bool {
+    made.iter().any(|made| made.direction == Direction::Incoming)
+}
+
+/// An outage of 3 s, after which the host's only address stays away.
+fn lose_the_address(t: &mut Download) -> BTreeSet<IpAddr> {
+    let own = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
+    t.wake.handle_link(t.now, LinkEvent::Down);
+    t.wake.control.set_absent(t.now, &own);
+    t.now += Duration::from_secs(3);
+    t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+    t.now += Duration::from_millis(100);
+    assert_eq!(made(t), []);
+    own
+}
+
+// Claim: An address that is back counts as back although no connection on it was waiting, and the time to wake the connections on it
+// begins then: one with the host's first data outstanding is woken, also if its address comes back more than a minute after the link,
+// or if a packet had left from the address while it was tentative.
+#[test]
+fn what_is_sent_before_an_address_is_back_is_woken_for() {
+    for (until_back, leaves) in [(2, false), (2, true), (70, false), (70, true)] {
+        // The connection has never carried data.
+        let mut t = Download::new(0);
+        let own = lose_the_address(&mut t);
+        if leaves {
+            let payload = Bytes::from_static(b"k");
+            let key = Segment { seq: Seq::new(1), ack: Seq::new(1), flags: Flags::ACK, payload, ..Segment::default() };
+            t.pass(Direction::Outgoing, key);
+        }
+        t.now += Duration::from_secs(until_back);
+        let back = t.wake.control.set_absent(t.now, &BTreeSet::new());
+        assert_eq!(back, own);
+        t.wake.control.wake_returned(t.now, &back, &mut t.wake.path);
+        assert!(!is_poked(&made(&mut t)), "no data is known to be outstanding");
+        let (connection, _) = only_flow(&t.wake);
+        t.wake.control.wake_outstanding(t.now, [(connection, OwnData::Sent)], &mut t.wake.path);
+        assert!(is_poked(&made(&mut t)), "{until_back} s, leaves: {leaves}");
+    }
+}
+
+#[test]
+fn attempts_while_an_address_was_lost_do_not_count() {
+    let mut t = Download::new(300);
+    t.wake.handle_link(t.now, LinkEvent::Down);
+    t.now += Duration::from_secs(3);
+    t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+    t.now += Duration::from_millis(100);
+    assert!(!made(&mut t).is_empty(), "it is woken");
+    let own = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
+    t.wake.control.set_absent(t.now, &own);
+    t.now += Duration::from_secs(59);
+    made(&mut t);
+    let back = t.wake.control.set_absent(t.now, &BTreeSet::new());
+    t.wake.control.wake_returned(t.now, &back, &mut t.wake.path);
+    assert!(!made(&mut t).is_empty(), "it is woken again, at once");
+    t.now += Duration::from_secs(2);
+    assert!(!made(&mut t).is_empty(), "and again: the minute has begun anew");
+    assert_eq!(t.wake.control.poll_outcome(), None);
+}
+
+// Claim: Data that the host's TCP could not send, as it had no route or address, are sent after an ACK: its peer is probed at once.
+// Tests: `first_data::the_first_key_arrives_after_the_interface_was_down`
+#[test]
+fn data_that_could_not_be_sent_are_woken_by_an_ack() {
+    for (data, probes) in [(OwnData::Sent, 0), (OwnData::Unsent, 1)] {
+        let mut t = Download::new(0);
+        t.wake.handle_link(t.now, LinkEvent::Down);
+        t.now += Duration::from_secs(3);
+        t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+        t.now += Duration::from_millis(10);
+        assert_eq!(made(&mut t), []);
+        let (connection, _) = only_flow(&t.wake);
+        t.wake.control.wake_outstanding(t.now, [(connection, data)], &mut t.wake.path);
+        let is_probe = |made: &&Injected| made.packet.tcp().is_some_and(|segment| segment.seq == Seq::new(0));
+        assert_eq!(made(&mut t).iter().filter(is_probe).count(), probes, "{data:?}");
+    }
 }

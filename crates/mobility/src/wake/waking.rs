@@ -16,21 +16,20 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_flow::FlowTable;
+use holdover_flow::{Flow, FlowTable};
 
-use super::WakeControl;
 use super::at::{At, BOTH};
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::between;
 use super::half::{Crowd, Outcome, Times};
 use super::state::{Standing, State};
+use super::{OwnData, WakeControl};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
 /// The connections being woken since link-up.
 #[derive(Clone, Debug)]
 pub(super) struct Waking {
     cut_at: Instant,
-    up_at: Instant,
     path: Path,
     /// Connections whose turn has not come: by their standing, then the most recently active first.
     queue: VecDeque<Connection>,
@@ -76,7 +75,6 @@ impl Waking {
     fn new((cut_at, up_at): (Instant, Instant), path: Path, queue: VecDeque<Connection>) -> Self {
         Self {
             cut_at,
-            up_at,
             path,
             queue,
             in_flight: BTreeSet::new(),
@@ -108,6 +106,11 @@ impl Waking {
     fn has_room(&self) -> bool {
         let most = if self.path == Path::Unresolved { SCOUTS } else { self.window };
         self.in_flight.len() < most
+    }
+
+    /// Whether packets on the link compete for its queue.
+    fn are_many(&self) -> bool {
+        self.queue.len() + self.in_flight.len() > FIRST_WINDOW
     }
 
     /// A connection has resumed this long after its attempt; `round_trip` is its round trip without queues. If it was
@@ -198,30 +201,36 @@ impl WakeControl {
         waiting.map(|(&connection, _)| connection).filter(move |&connection| !self.is_absent(connection))
     }
 
-    /// The host's own TCP has data outstanding on these connections, as the kernel reports, and has retransmitted
-    /// without an answer: they are woken although none of their data has passed. Does nothing while the link is down.
+    /// The host's own TCP waits with data on these connections: they are woken although none of their data has passed. Does
+    /// nothing while the link is down.
     pub fn wake_outstanding(
         &mut self,
         now: Instant,
-        connections: impl IntoIterator<Item = Connection>,
+        connections: impl IntoIterator<Item = (Connection, OwnData)>,
         path: &mut impl FlowTable,
     ) {
-        let Some(up_at) = self.link.up_at.filter(|_| self.link.is_up()) else { return };
+        if !self.link.is_up() {
+            return;
+        }
         let (mut found, mut tried) = (BTreeSet::new(), Vec::new());
-        for connection in connections {
+        for (connection, data) in connections {
             let Some(flow) = path.snapshot(connection).filter(|_| !self.is_absent(connection)) else { continue };
+            let Some(up_at) = self.reachable_at(connection) else { continue };
             let state = self.connections.entry(connection).or_default();
             let own = flow.half(Direction::Incoming);
             // Packets that waited for the next hop are sent when it answers.
             let has_passed = own.last_data_at().is_some_and(|at| at >= up_at);
             if has_passed || own.flows_since(Some(up_at), Direction::Incoming) {
+                if let Some(attempt) = &mut state.attempt {
+                    attempt.await_own_data();
+                }
                 self.schedule(connection);
                 continue;
             }
-            state.incoming.wait_for_unseen();
+            state.incoming.wait_for_unseen(data);
             state.standing = Standing::UnderWay;
             if let Some(waking) = &self.waking {
-                let attempt = state.attempt.get_or_insert(Attempt::new(waking.cut_at, waking.up_at, [false, false]));
+                let attempt = state.attempt.get_or_insert(Attempt::new(waking.cut_at, up_at, [false, false]));
                 attempt.await_own_data();
                 if attempt.tries() == 0 {
                     found.insert(connection);
@@ -340,13 +349,19 @@ impl WakeControl {
             waking.in_flight.insert(connection);
         }
         let (known, others) = (waking.path, waking.in_flight.len().saturating_sub(1));
-        let Some(attempt) = self.connections.get_mut(&connection).and_then(|state| state.attempt.as_mut()) else {
-            return;
-        };
+        let awaited_at = self.awaited_answer_at(now, connection, &flow).filter(|_| is_first);
+        let Some(state) = self.connections.get_mut(&connection) else { return };
+        let has_unsent = state.incoming.has_unsent();
+        let Some(attempt) = state.attempt.as_mut() else { return };
+        if let Some(awaited_at) = awaited_at {
+            attempt.wait_until(awaited_at);
+            return self.schedule(connection);
+        }
         attempt.note_try(now, known, others, &flow);
-        // The first attempt is answered by itself if the path works.
+        // The first attempt is answered by itself if the path works, unless the host has sent nothing.
         let is_to_be_asked = known == Path::Unresolved
             || attempt.tries() > 1
+            || has_unsent
             || self.is_between && between::may_have_more(&flow, attempt.cut_at());
         self.act(now, connection, known, path);
         if let Some(state) = self.connections.get_mut(&connection)
@@ -360,6 +375,15 @@ impl WakeControl {
             self.ready.extend(path_probe(at, &flow).map(|probe| (connection, probe)));
         }
         self.schedule(connection);
+    }
+
+    /// If many are woken, and the host's TCP has sent data on this connection since the return, as from the kernel's queue for the next hop:
+    /// when the answer has arrived, behind a queue. To send the same again would take the link from the others.
+    fn awaited_answer_at(&self, now: Instant, connection: Connection, flow: &Flow) -> Option<Instant> {
+        self.waking.as_ref().filter(|waking| waking.are_many())?;
+        let (own, reachable_at) = (flow.half(Direction::Incoming), self.reachable_at(connection)?);
+        let sent_at = own.last_data_at().filter(|&at| at >= reachable_at && own.has_outstanding())?;
+        Some(sent_at + Attempt::answered_within(flow) + QUEUED).filter(|&at| at > now)
     }
 
     /// A connection has resumed by itself. Packets may arrive before the flow path knows that the link is up: an ACK
@@ -380,19 +404,18 @@ impl WakeControl {
     /// Acts for a connection, given the state of the path.
     fn act(&mut self, now: Instant, connection: Connection, known: Path, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
+        let up_at = self.reachable_at(connection);
         let Some(state) = self.connections.get_mut(&connection) else { return };
         let is_reset = BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
         let cut_at = state.attempt.map_or(now, |attempt| attempt.cut_at());
-        let up_at = self.waking.as_ref().map_or(self.link.up_at, |waking| Some(waking.up_at));
-        let is_crowd = self.waking.as_ref().is_some_and(|waking| waking.queue.len() > CROWD)
-            && state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         // This host's data will be answered, and a peer at rest needs no more.
         let has_own_data = state.incoming.has_unseen() || flow.half(Direction::Incoming).has_outstanding();
         let has_own_data = has_own_data && !Standing::is_coming(cut_at, &flow);
-        let crowd = match (is_crowd, has_own_data) {
-            (false, _) => Crowd::None,
-            (true, false) => Crowd::Waits,
-            (true, true) => Crowd::WaitsAndOwnData,
+        let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
+        let crowd = match &self.waking {
+            Some(waking) if has_own_data && waking.are_many() => Crowd::WaitsAndOwnData,
+            Some(waking) if is_first && waking.queue.len() > CROWD => Crowd::Waits,
+            _ => Crowd::None,
         };
         let times = Times { cut_at, up_at, now, is_reset, crowd };
         for direction in BOTH {

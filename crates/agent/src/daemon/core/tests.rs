@@ -95,6 +95,12 @@ impl PathEngine for Fake {
         }
     }
 
+    fn handle_absent(&mut self, _: Instant, absent: &BTreeSet<IpAddr>) {
+        if !absent.is_empty() {
+            self.diary.borrow_mut().push(format!("{} lacks {absent:?}", self.name));
+        }
+    }
+
     fn handle_ready(&mut self, _: Instant) {
         self.diary.borrow_mut().push(format!("{} ready", self.name));
     }
@@ -202,6 +208,24 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     }
     assert_eq!(reported(&diary), ["wlan0 detached"]);
     assert!(!core.links.contains_key("wlan0"));
+}
+
+// Claim: An engine that is attached later, on another interface or after a failure, gets the addresses that this host has lost.
+#[test]
+fn later_engines_get_the_lost_addresses() {
+    let (mut core, diary) = core("", 0);
+    let (now, lost) = (Instant::from_secs(1), BTreeSet::from(["192.0.2.7".parse().unwrap()]));
+    appear(&mut core, "wlan0", true);
+    core.handle_absent(now, &lost);
+    assert_eq!(reported(&diary), ["wlan0 attached", "wlan0 lacks {192.0.2.7}"]);
+    core.attach.failures = 1;
+    appear(&mut core, "eth0", true);
+    assert_eq!(reported(&diary), [] as [&str; 0]);
+    core.handle_timeout(now + Duration::from_secs(20));
+    assert_eq!(reported(&diary), ["eth0 attached", "eth0 lacks {192.0.2.7}"]);
+    core.handle_absent(now, &BTreeSet::new());
+    core.configure(now, NOON, parse("[wake]\nhold_back = 0\n"), None);
+    assert!(!reported(&diary).iter().any(|line| line.contains("lacks")), "it is back");
 }
 
 /// A modem that is reset: same name, same addresses, same connections.
