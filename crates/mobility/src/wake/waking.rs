@@ -408,9 +408,12 @@ impl WakeControl {
         let Some(state) = self.connections.get_mut(&connection) else { return };
         let is_reset = BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
         let cut_at = state.attempt.map_or(now, |attempt| attempt.cut_at());
-        // This host's data will be answered, and a peer at rest needs no more.
-        let has_own_data = state.incoming.has_unseen() || flow.half(Direction::Incoming).has_outstanding();
-        let has_own_data = has_own_data && !Standing::is_coming(cut_at, &flow);
+        // This host's data will be answered, and a peer at rest needs no more. One that may have received them before the cut may wait with
+        // its answer.
+        let own = flow.half(Direction::Incoming);
+        let has_own_data = state.incoming.has_unseen() || own.has_outstanding();
+        let may_be_answered = own.has_outstanding() && own.last_data_at().is_some_and(|at| at <= cut_at);
+        let has_own_data = has_own_data && !may_be_answered && !Standing::is_coming(cut_at, &flow);
         let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         let crowd = match &self.waking {
             Some(waking) if has_own_data && waking.are_many() => Crowd::WaitsAndOwnData,

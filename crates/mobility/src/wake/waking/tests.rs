@@ -30,6 +30,8 @@ struct Crowd {
     dropped: u32,
     /// Messages of clients to their kernels.
     poked: Vec<u16>,
+    /// Those whose peers got messages.
+    peers_poked: BTreeSet<u16>,
     /// Messages dropped by the link, and the times of their retransmissions.
     lost: BTreeSet<(Instant, u16)>,
     /// Clients whose first message is dropped elsewhere, and whose kernel's timer expires late.
@@ -48,6 +50,13 @@ fn connection(client: u16) -> Connection {
 
 impl Crowd {
     fn new(clients: u16) -> Self {
+        let mut crowd = Self::connected(clients);
+        crowd.now += Duration::from_secs(2);
+        crowd.cut();
+        crowd
+    }
+
+    fn connected(clients: u16) -> Self {
         let now = Instant::from_secs(100);
         let mut crowd = Self {
             wake: Wake::new(WakeConfig::all()),
@@ -56,6 +65,7 @@ impl Crowd {
             queue: VecDeque::new(),
             dropped: 0,
             poked: Vec::new(),
+            peers_poked: BTreeSet::new(),
             lost: BTreeSet::new(),
             unlucky: BTreeSet::new(),
             acks: BTreeMap::new(),
@@ -71,10 +81,12 @@ impl Crowd {
             crowd.now += ROUND_TRIP;
             crowd.acknowledge(client, Seq::new(1 + MESSAGE));
         }
-        crowd.now += Duration::from_secs(2);
-        crowd.wake.handle_link(crowd.now, LinkEvent::Down);
-        crowd.now += Duration::from_secs(7);
         crowd
+    }
+
+    fn cut(&mut self) {
+        self.wake.handle_link(self.now, LinkEvent::Down);
+        self.now += Duration::from_secs(7);
     }
 
     fn pass(&mut self, client: u16, direction: Direction, segment: Segment) {
@@ -126,11 +138,13 @@ impl Crowd {
             self.wake.handle_timeout(self.now);
             while let Some((connection, made)) = self.wake.control.poll_transmit() {
                 let client = connection.local.port() - PORT;
+                let is_poke = matches!(made.packet.payload, Payload::IcmpError(_));
                 if made.direction == Direction::Outgoing {
+                    self.peers_poked.extend(is_poke.then_some(client));
                     self.transmit(SHORT_SERVICE);
                     continue;
                 }
-                if !matches!(made.packet.payload, Payload::IcmpError(_)) {
+                if !is_poke {
                     continue;
                 }
                 self.poked.push(client);
@@ -247,6 +261,24 @@ fn what_the_kernel_has_sent_is_not_sent_again() {
     crowd.run(500);
     assert!(crowd.poked.iter().all(|&client| client < 140), "{:?}", crowd.poked);
     assert_eq!((crowd.done.len(), crowd.dropped), (200, 0));
+}
+
+// Claim: Of many connections with the host's data outstanding, those whose data may have been answered before the cut have their peers
+// woken, too.
+#[test]
+fn a_peer_that_may_have_answered_is_woken() {
+    let mut crowd = Crowd::connected(100);
+    let (ack, payload) = (Seq::new(1 + MESSAGE), Bytes::from_static(b"an answer"));
+    let answer = Segment { seq: Seq::new(1), ack, flags: Flags::ACK, payload, ..Segment::default() };
+    crowd.pass(30, Direction::Incoming, answer);
+    crowd.now += Duration::from_secs(2);
+    crowd.send(30, Seq::new(1 + MESSAGE));
+    crowd.now += ROUND_TRIP / 2;
+    crowd.cut();
+    crowd.come_back(20..60);
+    crowd.run(300);
+    let woken: Vec<u16> = (20..60).filter(|client| crowd.peers_poked.contains(client)).collect();
+    assert_eq!(woken, [30]);
 }
 
 #[test]
