@@ -26,8 +26,8 @@ pub(super) struct Updates {
     own: OwnIds,
     /// The peer's IDs that were processed.
     pub(super) peer: PeerIds,
-    /// The answer to the newest one, if it had one, and its addresses.
-    pub(super) answer: Option<Addressed>,
+    /// The answer to the newest one, if it had one.
+    pub(super) answer: Option<Answer>,
     /// When an older one was last acknowledged again.
     pub(super) repeated_at: Option<Instant>,
     /// This host's locators known to the peer, once acknowledged.
@@ -57,6 +57,16 @@ pub(super) struct Updates {
 
 /// A packet, and its addresses.
 pub(super) type Addressed = (Builder, (IpAddr, IpAddr));
+
+/// The answer to an UPDATE, which is repeated if the UPDATE is.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) packet: Addressed,
+    /// It has a check of the address that it goes to.
+    pub(super) is_check: bool,
+    /// How often it was repeated.
+    pub(super) repetitions: u32,
+}
 
 /// An UPDATE that is retransmitted until it is acknowledged.
 #[derive(Clone, Debug)]
@@ -91,6 +101,13 @@ impl Outgoing {
             self.add_id(own.next());
         }
         self.ids.last().copied()
+    }
+
+    /// It is sent again at this time at the latest, to the peer's best address: even transmissions go there.
+    pub(super) fn hasten(&mut self, at: Instant) {
+        if at < self.at {
+            (self.at, self.attempts) = (at, self.attempts | 1);
+        }
     }
 
     /// It is sent once more, with this ID.

@@ -7,6 +7,7 @@
 //! A responder keeps no state for an I1 (`responder.rs`). Every later packet is authenticated before anything changes: [`Dropped`] is the
 //! reason why a packet was not accepted.
 
+mod address;
 mod association;
 mod client;
 mod close;
@@ -32,6 +33,7 @@ mod update;
 mod update_ids;
 mod via;
 
+pub use address::AddressProblem;
 pub use config::{HostConfig, RekeyLimits, SpiPart};
 pub use contact::{Contact, Move, PathChange};
 pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
@@ -79,6 +81,13 @@ struct Arrival {
     port: Option<u16>,
     /// The server of this host that has forwarded it.
     via: Option<Via>,
+}
+
+impl Arrival {
+    /// The rendezvous server that has forwarded it.
+    fn met_by(self) -> Option<Via> {
+        self.via.filter(|via| !via.is_relay)
+    }
 }
 
 /// A host.
@@ -324,6 +333,12 @@ impl Host {
     /// elsewhere within the credit.
     pub fn is_expected_at(&self, peer: Hit, address: IpAddr) -> bool {
         self.associations.get(&peer).is_some_and(|association| association.paths.is_expected(address))
+    }
+
+    /// Whether a peer is at an address that was verified, and that it has not left.
+    pub fn has_locator(&self, peer: Hit, address: IpAddr) -> bool {
+        let paths = self.associations.get(&peer).map(|association| &association.paths);
+        paths.is_some_and(|paths| paths.is_active(address) && !paths.is_relay(address))
     }
 
     /// Whether a peer is reached at an address through a server.

@@ -4,6 +4,7 @@ use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
+use super::address::{AddressProblem, is_reachable};
 use crate::codec::{Locator, LocatorTraffic};
 
 /// The most addresses of a peer.
@@ -79,7 +80,7 @@ impl Paths {
 
     /// Adds a server that forwards packets to the peer. Without room it replaces an unused address.
     pub(super) fn add_relay(&mut self, address: IpAddr) {
-        if !is_usable(address) {
+        if AddressProblem::on_a_link(address).is_some() {
             return;
         }
         if self.get(address).is_none() && self.addresses.len() >= MAX_ADDRESSES {
@@ -130,7 +131,7 @@ impl Paths {
 
     /// The peer's packets come from this address, which the peer itself does not know: it is preferred from now on.
     pub(super) fn follow(&mut self, address: IpAddr, status: Status) {
-        if !is_usable(address) {
+        if AddressProblem::on_a_link(address).is_some() {
             return;
         }
         for entry in &mut self.addresses {
@@ -157,8 +158,9 @@ impl Paths {
         self.verify(address);
     }
 
-    /// Sets the peer's announced locators. Returns those to verify, the preferred ones first.
-    pub(super) fn announce(&mut self, now: Instant, locators: &[Locator]) -> Vec<IpAddr> {
+    /// Sets the peer's announced locators, as far as a host with the addresses `own` may send to them. Returns those to verify, the
+    /// preferred ones first.
+    pub(super) fn announce(&mut self, now: Instant, locators: &[Locator], own: &[IpAddr]) -> Vec<IpAddr> {
         for entry in &mut self.addresses {
             (entry.preferred, entry.expires_at) = (false, None);
         }
@@ -166,7 +168,7 @@ impl Paths {
         // RFC 8046 section 4: a lifetime is not 0; other uses than those of section 4.1 are not known.
         let is_valid = |it: &&Locator| it.lifetime_s > 0 && !matches!(it.traffic, LocatorTraffic::Unknown(_));
         for locator in locators.iter().filter(is_valid).take(MAX_ADDRESSES) {
-            let Some(address) = locator.address().filter(|address| is_usable(*address)) else { continue };
+            let Some(address) = locator.address().filter(|address| is_reachable(own, *address)) else { continue };
             announced.push((address, locator.preferred));
             let expires_at = now + Duration::from_secs(u64::from(locator.lifetime_s));
             let known = self.addresses.iter_mut().find(|it| it.address == address);
@@ -318,13 +320,5 @@ impl Status {
             Self::Unverified => 1,
             Self::Deprecated => 2,
         }
-    }
-}
-
-/// Whether a locator can be a host's address: a peer that announces a broadcast address seeks an amplifier.
-fn is_usable(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => !address.is_multicast() && !address.is_broadcast() && !address.is_unspecified(),
-        IpAddr::V6(address) => !address.is_multicast() && !address.is_unspecified(),
     }
 }

@@ -23,6 +23,10 @@ const MAX_CHECKS: usize = 4;
 /// announces its addresses again. It bounds what third parties receive if the peer lies.
 const RESTART_AFTER: Duration = Duration::from_secs(30);
 
+/// The acknowledgement of an announcement arrives within this time after the answer to the check that was sent before it, unless one of both
+/// was lost: both are answered at once.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(10);
+
 /// The shortest time between two moves of an association to the source address of a packet. It bounds how many UPDATEs an attacker who
 /// rewrites source addresses on the path can have sent to others.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -183,7 +187,7 @@ impl Association {
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.paths.status(address));
-        let mut unverified = self.paths.announce(now, locators);
+        let mut unverified = self.paths.announce(now, locators, &local.locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
             let is_verified = status == Some(Status::Active);
@@ -252,9 +256,12 @@ impl Association {
         if matches!(self.paths.status(address), Some(Status::Unverified | Status::Active)) {
             self.paths.verify(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
-            if self.updates.announcement.is_some() && self.updates.announced_to != Some(address) {
-                // The announcement was sent to an address that the peer may have left.
-                self.announce(local, now);
+            match &mut self.updates.announcement {
+                // It was sent to an address that the peer may have left.
+                Some(_) if self.updates.announced_to != Some(address) => self.announce(local, now),
+                // The check that was sent before it is answered: its acknowledgement is behind that answer, or it is lost.
+                Some(announcement) => announcement.hasten(now + ACKNOWLEDGED_WITHIN),
+                None => {}
             }
         }
     }

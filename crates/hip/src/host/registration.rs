@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
+use super::address::is_reachable;
 use super::association::Association;
 use super::client::{Client, Offered, Permitted};
 use super::in_flight::Outgoing;
@@ -216,7 +217,8 @@ impl Association {
             if !local.registry.has(now, self.peer, Service::RelayEsp) {
                 return Err(Dropped::Policy);
             }
-            if !local.registry.permit(now, self.peer, *permission, most) {
+            let is_reachable = is_reachable(&local.locators, unmap(permission.peer));
+            if !is_reachable || !local.registry.permit(now, self.peer, *permission, most) {
                 return Err(Dropped::Value { kind: parameter.kind() });
             }
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Packet, Payload};
 
+use super::address::is_reachable;
 use super::association::Association;
 use super::client::{Client, Offered};
 use super::local::{Local, find, verify_any_signature, verify_mac_in};
@@ -54,6 +55,9 @@ impl Host {
             let (server, kind) = (server.peer, NotifyType::RVS_HMAC_PROHIBITED_WITH_RELAY);
             self.local.notify_refusal(now, server, received, kind, (packet.dst, packet.src))?;
             return Err(Dropped::Value { kind: kind::RVS_HMAC });
+        }
+        if !is_reachable(&self.local.locators, from.0) {
+            return Err(Dropped::Value { kind: if mac == kind::RELAY_HMAC { kind::RELAY_FROM } else { kind::FROM } });
         }
         let is_forwarded = relayed.is_some() || direct.is_some();
         let via = Via { server: server.peer, at: packet.src, from, is_relay: mac == kind::RELAY_HMAC };
@@ -122,9 +126,9 @@ impl Host {
             // Another server has forwarded it: no chains of servers.
             return Err(Dropped::Value { kind: kind::FROM });
         }
-        if !is_relayed && find!(received.packet, EchoRequestSigned).is_some() {
+        if !is_relayed && let Some(echo_request) = check_alone(&received.packet) {
             // A client that announces this server's address as its own would pass the check of it, and have data sent here.
-            return Err(Dropped::Value { kind: kind::ECHO_REQUEST_SIGNED });
+            return Err(Dropped::Value { kind: echo_request });
         }
         if !self.local.registry.allows_hip(now, receiver, limit) {
             return Err(Dropped::Overload);
@@ -175,6 +179,9 @@ impl Host {
             None => verify_any_signature(received, &secured.identity)?,
         }
         let dst = unmap(to.address);
+        if !is_reachable(&self.local.locators, dst) {
+            return Err(Dropped::Value { kind: kind::RELAY_TO });
+        }
         let src = self.local.source_for(dst).ok_or(Dropped::NotForUs)?;
         let mut builder = received.truncated(kind::RELAY_FROM);
         builder.push(&Parameter::RelayTo(to))?;
@@ -264,6 +271,14 @@ impl Host {
             addresses.iter().for_each(|&address| association.paths.add_relay(address));
         }
     }
+}
+
+/// The echo request of an UPDATE that checks an address and announces none. Announcements go by way of the server (RFC 8046 section 3.2.3),
+/// checks to the address that is checked; an UPDATE that does both is an announcement.
+fn check_alone(packet: &HipPacket) -> Option<u16> {
+    let is_check = |it: &&Parameter| matches!(it, Parameter::EchoRequestSigned(_) | Parameter::EchoRequestUnsigned(_));
+    let is_alone = packet.kind == PacketType::Update && find!(packet, LocatorSet).is_none();
+    packet.parameters.iter().find(is_check).filter(|_| is_alone).map(Parameter::kind)
 }
 
 impl Association {

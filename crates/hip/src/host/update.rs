@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use holdover_base::{Duration, Instant};
 
 use super::association::{Association, Secured};
-use super::in_flight::{Addressed, Outgoing};
+use super::in_flight::{Addressed, Answer, Outgoing};
 use super::local::{Local, decrypted, find, missing, push_echoes, unsigned_echoes, verify};
 use super::paths::Status;
 use super::update_ids::Arrived;
@@ -77,34 +77,51 @@ impl Association {
         }
         let Some(id) = seq else { return Ok(()) };
         match self.updates.peer.classify(id) {
-            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local),
+            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, between),
             Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id),
             Arrived::TooOld => return Err(Dropped::Stale),
             Arrived::New | Arrived::Late => {
                 let packet = self.updates.peer.without_overtaken(packet, id);
                 let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
                 if let Some((builder, _)) = &mut answer {
-                    push_echoes(builder, unsigned_echoes(&packet));
-                    if let Some(via) = arrival.via.filter(|via| !via.is_relay) {
+                    match arrival.met_by() {
                         // RFC 8046 section 3.2.3.
-                        builder.push(&Parameter::ViaRvs(vec![map(via.at)]))?;
+                        Some(via) => builder.push(&Parameter::ViaRvs(vec![map(via.at)]))?,
+                        None => push_echoes(builder, unsigned_echoes(&packet)),
                     }
                 }
                 self.updates.peer.note(id, &packet);
-                if let Some((builder, (src, dst))) = &answer {
-                    local.send_from(builder, *src, *dst);
-                }
-                let announced_at = answer.as_ref().map(|(_, (_, dst))| *dst);
-                if self.updates.peer.classify(id) == Arrived::AsNewest {
-                    self.updates.answer = answer;
-                }
-                let is_direct = arrival.via.is_none_or(|via| !via.is_relay);
-                if let Some(address) = announced_at.filter(|_| is_direct && find!(packet, LocatorSet).is_some()) {
-                    self.announce_at(local, address);
-                }
+                self.send_answer(local, &packet, id, answer, arrival);
             }
         }
         Ok(())
+    }
+
+    /// Sends the answer to an UPDATE, and keeps it if that is the newest one. If the UPDATE announces locators while this host's own
+    /// announcement is pending, that goes to the same address.
+    fn send_answer(
+        &mut self,
+        local: &mut Local,
+        packet: &HipPacket,
+        id: u32,
+        answer: Option<Addressed>,
+        arrival: Arrival,
+    ) {
+        let Some((builder, (src, dst))) = answer else {
+            if self.updates.peer.classify(id) == Arrived::AsNewest {
+                self.updates.answer = None;
+            }
+            return;
+        };
+        let is_announcement = find!(packet, LocatorSet).is_some();
+        local.send_from(&builder, src, dst);
+        if self.updates.peer.classify(id) == Arrived::AsNewest {
+            let is_check = is_announcement && self.is_asking(dst);
+            self.updates.answer = Some(Answer { packet: (builder, (src, dst)), is_check, repetitions: 0 });
+        }
+        if is_announcement && arrival.via.is_none_or(|via| !via.is_relay) {
+            self.announce_at(local, dst);
+        }
     }
 
     /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer.
@@ -133,17 +150,23 @@ impl Association {
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
     }
 
-    /// Repeats the answer to the same UPDATE, between the same addresses, unless one of the hosts has left meanwhile, or the peer was never
-    /// known there: the source of the first packet may have been forged, and no MAC covers it.
-    fn answer_again(&self, local: &mut Local) {
-        let Some((answer, (src, dst))) = &self.updates.answer else { return };
-        let is_there = matches!(self.paths.status(*dst), Some(Status::Active | Status::Unverified));
-        let best = || self.paths.for_control(0, |dst| local.source_for(dst).is_some());
-        let dst = if is_there { *dst } else { best().unwrap_or(*dst) };
+    /// Repeats the answer to the same UPDATE, which has arrived again `between` these addresses. No MAC covers the source of a packet: the
+    /// answer goes there only if the peer is known there, and every other time to the peer's best address, as either may be dead. A check
+    /// goes to the checked address alone: answered from elsewhere, it would show nothing.
+    fn answer_again(&mut self, local: &mut Local, between: (IpAddr, IpAddr)) {
+        let Some(Answer { packet: (answer, (src, first)), is_check, repetitions }) = &self.updates.answer else {
+            return;
+        };
+        let is_there = |at: IpAddr| matches!(self.paths.status(at), Some(Status::Active | Status::Unverified));
+        let best = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
+        let is_checked = *is_check && self.is_asking(*first) && is_there(*first);
+        let came = Some(between.1).filter(|at| is_there(*at) && repetitions.is_multiple_of(2));
+        let dst = if is_checked { *first } else { came.or(best).unwrap_or(*first) };
         let stays = local.locators.contains(src) && src.is_ipv4() == dst.is_ipv4();
         if let Some(src) = if stays { Some(*src) } else { local.source_for(dst) } {
             local.send_from(answer, src, dst);
         }
+        self.updates.answer.iter_mut().for_each(|it| it.repetitions = it.repetitions.wrapping_add(1));
     }
 
     /// The answer to a new UPDATE: an ACK, with the responses to its parameters. A check is sent to each locator to be verified, and the
@@ -186,22 +209,32 @@ impl Association {
                     _ => true,
                 };
                 answer.extend(request.into_iter().filter(is_missing));
+                answer.extend(self.echo(local, packet, src, arrival));
                 let Some(own) = local.source_for(first) else { return Ok(None) };
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
             // Nothing to verify; an ACK is sent to the peer's current address.
             dst = self.paths.for_control(0, |it| local.source_for(it).is_some()).unwrap_or(dst);
         }
-        if let Some(echo) = find!(packet, EchoRequestSigned) {
-            if !local.locators.contains(&src) {
-                return Ok(None);
-            }
-            answer.push(Parameter::EchoResponseSigned(echo.clone()));
-            local.events.push_back(Event::Readdressed { peer: self.peer, address: src });
+        let echo = self.echo(local, packet, src, arrival);
+        if echo.is_none() && find!(packet, EchoRequestSigned).is_some() && arrival.met_by().is_none() {
+            return Ok(None);
         }
+        answer.extend(echo);
         let src = if src.is_ipv4() == dst.is_ipv4() { Some(src) } else { local.source_for(dst) };
         let Some(src) = src else { return Ok(None) };
         Ok(Some((self.update(local, answer)?, (src, dst))))
+    }
+
+    /// The answer to a check of one of this host's addresses: none if the host has left it, or if the check came by way of a rendezvous
+    /// server, which shows nothing about the address.
+    fn echo(&self, local: &mut Local, packet: &HipPacket, address: IpAddr, arrival: Arrival) -> Option<Parameter> {
+        let echo = find!(packet, EchoRequestSigned)?;
+        if arrival.met_by().is_some() || !local.locators.contains(&address) {
+            return None;
+        }
+        local.events.push_back(Event::Readdressed { peer: self.peer, address });
+        Some(Parameter::EchoResponseSigned(echo.clone()))
     }
 
     /// Returns whether this host's locators are acknowledged now.
@@ -257,6 +290,6 @@ fn opened<'a>(update: &'a Received, secured: &Secured) -> Result<Cow<'a, HipPack
 
 /// The addresses for the answer to an UPDATE: to the source seen by a rendezvous server, or back through a relay.
 fn answered_between(local: &Local, between: (IpAddr, IpAddr), arrival: Arrival) -> (IpAddr, IpAddr) {
-    let met = arrival.via.filter(|via| !via.is_relay).map(|via| via.from.0);
+    let met = arrival.met_by().map(|via| via.from.0);
     met.and_then(|from| Some((local.source_for(from)?, from))).unwrap_or(between)
 }

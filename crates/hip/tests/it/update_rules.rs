@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Duration;
 use holdover_hip::codec::{
-    CandidateKind, EspInfo, HipPacket, Locator, LocatorKind, LocatorTraffic, MAX_LEN, PacketType, Parameter, Received,
-    RegInfo, TransportAddress, kind,
+    Builder, CandidateKind, EspInfo, HipPacket, Locator, LocatorKind, LocatorTraffic, MAX_LEN, PacketType, Parameter,
+    Received, RegInfo, TransportAddress, kind,
 };
 use holdover_hip::host::{Dropped, Event, HostConfig, Service};
 use holdover_hip::identity::{Algorithm, KeyPair};
@@ -97,6 +97,62 @@ fn echoes_leave_room_for_servers() {
     assert!(kinds(answer).iter().filter(|it| **it == kind::ECHO_RESPONSE_UNSIGNED).count() > 100);
     // VIA_RVS, RELAY_TO, and RELAY_HMAC of 48 bytes.
     assert!(answer.bytes().len() + 24 + 24 + 56 <= MAX_LEN, "{}", answer.bytes().len());
+}
+
+/// The first answer is lost because the peer has no more than one of its addresses; no MAC covers the source of a packet.
+// Claim: The answer to a repeated UPDATE goes to the source of the repetition, if the peer has that address, and every other time to the
+// peer's best address; a check goes to the checked address alone.
+#[test]
+fn a_repeated_answer_goes_to_another_address() {
+    let mut peer = ByHand::established(45, &HostConfig::default(), None);
+    let [first, second, third, forged] = ["192.0.2.77", "192.0.2.78", "192.0.2.79", "203.0.113.99"].map(address);
+    let locators = |all: &[IpAddr]| -> Vec<Locator> {
+        all.iter().enumerate().map(|(index, &it)| Locator::esp(it, SPI, 60, index == 0)).collect()
+    };
+    let answers = announce(&mut peer, locators(&[first, second]));
+    answer_checks(&mut peer, &answers);
+    assert_eq!(peer.host.verified_addresses(peer.own()).len(), 2);
+    let sent_to = |peer: &mut ByHand, update: &Builder, from: IpAddr| {
+        peer.at = from;
+        let update = peer.finish(update.clone());
+        peer.host.handle_packet(peer.now, &update).unwrap();
+        let sent: Vec<IpAddr> = core::iter::from_fn(|| peer.host.poll_transmit()).map(|it| it.dst).collect();
+        sent
+    };
+    let id = peer.next_id();
+    let check = peer.authentic(PacketType::Update, vec![Parameter::Seq(id), ask(b"1")]);
+    let expected =
+        [(first, first), (second, second), (second, first), (second, second), (forged, first), (forged, first)];
+    for (number, (from, to)) in expected.into_iter().enumerate() {
+        assert_eq!(sent_to(&mut peer, &check, from), [to], "{number}");
+    }
+    let id = peer.next_id();
+    let info = EspInfo { keymat_index: peer.index(), old_spi: SPI, new_spi: SPI };
+    let moved = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators(&[third, first])), Parameter::Seq(id)];
+    let moved = peer.authentic(PacketType::Update, moved);
+    for from in [third, first, first, first, forged] {
+        assert_eq!(sent_to(&mut peer, &moved, from), [third], "the check of it, from {from}");
+    }
+}
+
+/// Both hosts have moved, and the peer checks this host's address with its announcement.
+// Claim: An UPDATE of another make that announces addresses and checks one is answered with both: a check, and the answer to the peer's.
+#[test]
+fn a_check_beside_an_announcement_is_answered() {
+    let mut peer = ByHand::established(46, &HostConfig::default(), None);
+    let id = peer.next_id();
+    let info = EspInfo { keymat_index: peer.index(), old_spi: SPI, new_spi: SPI };
+    let locator = Locator::esp(address("192.0.2.77"), SPI, 60, true);
+    let update = vec![Parameter::EspInfo(info), Parameter::LocatorSet(vec![locator]), Parameter::Seq(id), ask(b"1")];
+    let answers = peer.update(update, &[]).unwrap();
+    let [answer] = &answers[..] else { panic!("{answers:?}") };
+    let expected = [kind::ESP_INFO, kind::SEQ, kind::ACK, kind::ECHO_REQUEST_SIGNED, kind::ECHO_RESPONSE_SIGNED];
+    assert_eq!(kinds(answer), expected);
+    let is_it =
+        |it: &Parameter| matches!(it, Parameter::EchoResponseSigned(data) if data[..] == b"1"[..]).then_some(());
+    assert!(answer.packet.find(is_it).is_some());
+    answer_checks(&mut peer, &answers);
+    assert_eq!(peer.host.verified_addresses(peer.own()), [address("192.0.2.77")]);
 }
 
 /// An UPDATE without an answer, because this host has left the checked address, is not answered by the answer to another one.
