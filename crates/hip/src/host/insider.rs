@@ -58,24 +58,25 @@ pub(crate) struct Census {
 
 impl Host {
     /// The bytes of a packet with this header and these parameters, in this order. MACs and signatures of this host are made anew where the
-    /// parameters have any, as far as `proofs` says and this host has the keys.
-    pub(crate) fn forge(&mut self, header: [u8; HEADER_LEN], parameters: &[Tlv], proofs: Proofs) -> Vec<u8> {
+    /// parameters have any, as far as `proofs` says and this host has the keys. Returns whether it has made one.
+    pub(crate) fn forge(&mut self, header: [u8; HEADER_LEN], parameters: &[Tlv], proofs: Proofs) -> (Vec<u8>, bool) {
         let octets = |at: usize| core::array::from_fn::<u8, 16, _>(|index| header[at + index]);
         let (sender, receiver) = (Hit(octets(8).into()), Hit(octets(24).into()));
         let mut bytes = header.to_vec();
         bytes[4..6].fill(0);
-        let mut puzzle = None;
+        let (mut puzzle, mut has_proven) = (None, false);
         for parameter in parameters {
             if parameter.kind == kind::PUZZLE {
                 puzzle = Some((bytes.len(), parameter.contents.len()));
             }
             let contents = self.proof(&bytes, parameter, (sender, receiver), puzzle, proofs);
+            has_proven |= contents.is_some();
             let contents = contents.unwrap_or_else(|| parameter.contents.clone());
             Tlv { kind: parameter.kind, contents }.put(&mut bytes);
             bytes[LENGTH] = length_field(bytes.len());
         }
         bytes[LENGTH] = length_field(bytes.len());
-        bytes
+        (bytes, has_proven)
     }
 
     /// The contents of a MAC or signature over `bytes`.

@@ -103,8 +103,9 @@ fn change_hip(
     if is_sorted {
         parameters.sort_by_key(|parameter| parameter.kind);
     }
-    let bytes = world.hosts[from].forge(header, &parameters, proofs);
-    Changed { packet: with_payload(packet, bytes), is_lie: proofs != Proofs::None }
+    // Without a proof it is what anyone could send.
+    let (bytes, is_lie) = world.hosts[from].forge(header, &parameters, proofs);
+    Changed { packet: with_payload(packet, bytes), is_lie }
 }
 
 fn with_payload(packet: &Packet, bytes: Vec<u8>) -> Packet {

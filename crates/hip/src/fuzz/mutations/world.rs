@@ -185,11 +185,27 @@ impl World {
         self.is_dead = true;
     }
 
-    /// Takes the next packet from the network, which is the one that is delivered next.
+    /// Takes the next packet from the network, at the time at which it would be delivered: deadlines before it have passed.
     pub(super) fn intercept(&mut self) -> Option<Flight> {
+        for _ in 0..MAX_STEPS {
+            match self.next() {
+                Some((next, false)) if !self.flying.is_empty() => self.time_out(next),
+                _ => return self.take_first(),
+            }
+        }
+        panic!("livelock at {:?}", self.now);
+    }
+
+    fn take_first(&mut self) -> Option<Flight> {
         let ((at, _), flight) = self.flying.pop_first()?;
         self.now = self.now.max(at);
         Some(flight)
+    }
+
+    fn time_out(&mut self, at: Instant) {
+        self.now = at;
+        self.hosts.iter_mut().for_each(|host| host.handle_timeout(at));
+        self.collect();
     }
 
     /// Whether the next thing to happen is the delivery of a packet.
@@ -211,14 +227,13 @@ impl World {
             };
             if is_arrival {
                 let before = self.recording.is_some().then(|| self.fork());
-                let Some(flight) = self.intercept() else { return };
+                let Some(flight) = self.take_first() else { return };
                 if let (Some(before), Some(recording)) = (before, &mut self.recording) {
                     recording.push((before, flight.clone()));
                 }
                 self.deliver(&flight.packet);
             } else {
-                self.now = next;
-                self.hosts.iter_mut().for_each(|host| host.handle_timeout(next));
+                self.time_out(next);
             }
             self.collect();
         }
