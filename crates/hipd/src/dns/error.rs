@@ -1,13 +1,14 @@
 //! Why the DNS does not yield a peer, with the remedy.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use domain::base::iana::OptRcode;
 use holdover_hip::identity::RecordKeyError;
 
 use super::DomainName;
+use crate::files::AddressProblem;
 
 /// Why a HIP resource record is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -128,6 +129,16 @@ pub enum DnsError {
         /// The reason.
         source: RecordError,
     },
+    /// The lookup of a rendezvous server failed, and all addresses of the others cannot be theirs.
+    #[error("no rendezvous server of {name} can be used: {}", list(refused))]
+    Servers {
+        /// The name of the host.
+        name: DomainName,
+        /// The addresses that are ignored: the first ones.
+        refused: Vec<(IpAddr, AddressProblem)>,
+        /// The failure.
+        source: Box<Self>,
+    },
     /// DNSSEC was required.
     #[error(
         "the resolver {server} has not validated the HIP record of {name} by DNSSEC: sign the zone and ask a validating resolver, or \
@@ -151,4 +162,9 @@ pub enum DnsError {
         /// The resolver.
         server: SocketAddr,
     },
+}
+
+fn list(refused: &[(IpAddr, AddressProblem)]) -> String {
+    let each: Vec<String> = refused.iter().map(|(address, problem)| format!("{address} ({problem})")).collect();
+    format!("ignored {}", each.join(", "))
 }

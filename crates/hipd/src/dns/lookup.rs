@@ -9,7 +9,7 @@ use super::DomainName;
 use super::error::{DnsError, RecordError};
 use super::record::HipRecord;
 use super::resolver::{Answer, Resolver};
-use crate::files::{AddressProblem, MAX_ADDRESSES, MAX_SERVERS, PeerError, check_address};
+use crate::files::{AddressProblem, MAX_ADDRESSES, MAX_SERVERS};
 
 /// The most addresses that are named as refused.
 const MAX_REFUSED: usize = 8;
@@ -96,7 +96,7 @@ pub(crate) fn find_in(source: &impl Source, name: &DomainName, requires_dnssec: 
     }
     let Addresses { mut usable, refused } = find_addresses(source, name)?;
     usable.truncate(MAX_ADDRESSES);
-    let servers = find_servers(source, &record.servers, &usable)?;
+    let servers = find_servers(source, name, &record.servers, &usable)?;
     let mut host = FoundHost {
         identity,
         addresses: usable,
@@ -120,24 +120,20 @@ struct Addresses {
 
 impl Addresses {
     fn add(&mut self, address: IpAddr) {
-        match problem_of(address) {
+        match AddressProblem::of(address) {
             None => add_new(&mut self.usable, address),
             Some(problem) => add_new(&mut self.refused, (address, problem)),
         }
     }
 }
 
-/// Why an address in the DNS is none of a host. An IPv4 link-local one has no meaning there either: the link is not the reader's.
-fn problem_of(address: IpAddr) -> Option<AddressProblem> {
-    match (check_address(address), address) {
-        (Err(PeerError::Address { problem, .. }), _) => Some(problem),
-        (_, IpAddr::V4(address)) if address.is_link_local() => Some(AddressProblem::LinkLocal),
-        _ => None,
-    }
-}
-
 /// The addresses of the first rendezvous servers that have any. The lookup of one may fail if that of another one succeeds.
-fn find_servers(source: &impl Source, names: &[DomainName], own: &[IpAddr]) -> Result<Addresses, DnsError> {
+fn find_servers(
+    source: &impl Source,
+    host: &DomainName,
+    names: &[DomainName],
+    own: &[IpAddr],
+) -> Result<Addresses, DnsError> {
     let (mut addresses, mut failure) = (Addresses::default(), None);
     for name in names.iter().take(MAX_SERVER_NAMES) {
         if addresses.usable.len() >= MAX_SERVERS {
@@ -148,14 +144,18 @@ fn find_servers(source: &impl Source, names: &[DomainName], own: &[IpAddr]) -> R
                 // A server at an address of the host itself would take the address away from the host.
                 let others = found.usable.into_iter().filter(|it| !own.contains(it));
                 others.for_each(|it| add_new(&mut addresses.usable, it));
-                addresses.refused.extend(found.refused);
+                found.refused.into_iter().for_each(|it| add_new(&mut addresses.refused, it));
             }
             Err(error) => failure = failure.or(Some(error)),
         }
     }
     addresses.usable.truncate(MAX_SERVERS);
     match failure {
-        Some(error) if addresses.usable.is_empty() => Err(error),
+        Some(error) if addresses.usable.is_empty() && addresses.refused.is_empty() => Err(error),
+        Some(error) if addresses.usable.is_empty() => {
+            addresses.refused.truncate(MAX_REFUSED);
+            Err(DnsError::Servers { name: host.clone(), refused: addresses.refused, source: Box::new(error) })
+        }
         _ => Ok(addresses),
     }
 }

@@ -327,7 +327,7 @@ fn records_that_cannot_be_used_are_refused() {
     assert!(matches!(error, DnsError::Record { source: RecordError::Short, .. }), "{error}");
 }
 
-/// Also where one of two lookups fails, and the other one finds nothing.
+/// Also where one of two lookups fails, and the other one finds nothing, or addresses that are ignored: the error names them.
 #[test]
 fn lookups_that_fail_are_errors_if_nothing_else_is_found() {
     let identity = identity(Algorithm::Ed25519);
@@ -340,6 +340,8 @@ fn lookups_that_fail_are_errors_if_nothing_else_is_found() {
         ("rvs2.example.org", Data::V4("203.0.113.9")),
         ("rvs2.example.org", Data::V6("2001:db8::9")),
         ("unmet.example.org", hip(&identity, &["broken.example.org"])),
+        ("forged.example.org", hip(&identity, &["local.example.org", "broken.example.org"])),
+        ("local.example.org", Data::V4("127.0.0.1")),
         ("half.example.org", hip(&identity, &[])),
     ]);
     let server = Server::start(move |query, _, _| {
@@ -359,6 +361,11 @@ fn lookups_that_fail_are_errors_if_nothing_else_is_found() {
     for text in ["unmet.example.org", "half.example.org"] {
         assert!(matches!(find(text), Err(DnsError::Failed { code: OptRcode::SERVFAIL, .. })), "{text}");
     }
+    let error = find("forged.example.org").unwrap_err();
+    assert!(matches!(&error, DnsError::Servers { source, .. } if matches!(**source, DnsError::Failed { .. })));
+    assert!(
+        error.to_string().contains("forged.example.org") && error.to_string().contains("127.0.0.1 (it is a loopback")
+    );
     // Each address counts once, and the host's own ones are no server's.
     let found = find("host.example.org").unwrap();
     assert_eq!(found.addresses, addresses(&["192.0.2.7"]));

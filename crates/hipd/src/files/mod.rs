@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use holdover_host::lock_file::LockError;
 
+pub use holdover_hip::host::AddressProblem;
 pub use identity::{IdentityFileError, generate, read_identity, write_identity};
 pub use peers::{
-    AddressProblem, MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address,
-    check_name,
+    MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
 };
 pub use proxy::{ProxiedHost, Proxy, ProxyError, ProxyFileError, host_directory};
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use holdover_hip::host::Service;
+use holdover_hip::host::{AddressProblem, Service};
 use holdover_hip::identity::Hit;
 use holdover_host::lock_file::LockFile;
 use serde::{Deserialize, Serialize};
@@ -176,49 +176,12 @@ pub fn check_name(name: &str) -> Result<(), PeerError> {
     if is_fine { Ok(()) } else { Err(PeerError::Name { name: name.into() }) }
 }
 
-/// Why an address is none at which other hosts reach a host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum AddressProblem {
-    /// All zeros, or of 0.0.0.0/8 (RFC 6890).
-    #[error("it is the unspecified address, or one of 0.0.0.0/8")]
-    Unspecified,
-    /// Each host's own.
-    #[error("it is a loopback address: each host is at its own")]
-    Loopback,
-    /// A group's.
-    #[error("it is a multicast address")]
-    Multicast,
-    /// All hosts of a link.
-    #[error("it is the broadcast address")]
-    Broadcast,
-    /// Of a link that is not named.
-    #[error("it is link-local, and no link is named")]
-    LinkLocal,
-    /// The name of a host, not its place.
-    #[error("it is a HIT")]
-    Hit,
-    /// An IPv4 address in an IPv6 one.
-    #[error("expected an IPv4 address")]
-    Mapped,
-}
-
 /// Checks a host's address. IPv4 link-local ones are left to the routes of the system, which have one link for them.
 ///
 /// # Errors
 /// [`PeerError::Address`].
 pub fn check_address(address: IpAddr) -> Result<(), PeerError> {
-    let problem = match address {
-        _ if address.is_unspecified() => AddressProblem::Unspecified,
-        _ if address.is_loopback() => AddressProblem::Loopback,
-        _ if address.is_multicast() => AddressProblem::Multicast,
-        IpAddr::V4(address) if address.octets()[0] == 0 => AddressProblem::Unspecified,
-        IpAddr::V4(address) if address.is_broadcast() => AddressProblem::Broadcast,
-        IpAddr::V6(address) if address.is_unicast_link_local() => AddressProblem::LinkLocal,
-        IpAddr::V6(address) if Hit(address).suite().is_some() => AddressProblem::Hit,
-        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => AddressProblem::Mapped,
-        _ => return Ok(()),
-    };
-    Err(PeerError::Address { address, problem })
+    AddressProblem::on_a_link(address).map_or(Ok(()), |problem| Err(PeerError::Address { address, problem }))
 }
 
 impl Peer {
