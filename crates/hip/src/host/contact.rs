@@ -3,6 +3,9 @@
 //!
 //! The mobile host's mechanisms are notified of a move when the peer has verified the new address ([`Event::Readdressed`]), the
 //! peer's when the announcement arrives ([`Event::PeerMoved`]): each host's next packet to the other may be sent then.
+//!
+//! An owner that reports data ([`Contact::note_data`]) learns of a make before break: the former address is still there, and data
+//! arrives over it. Nothing was lost then, and mechanisms against loss would only delay the transfer.
 
 use std::collections::VecDeque;
 
@@ -18,6 +21,10 @@ const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 /// The interval between attempts to open an association because of packets that this host has no keys for, as after a
 /// restart.
 const RECONNECT_EVERY: Duration = Duration::from_secs(5);
+/// A path over which data arrived within this time works. A transfer with longer pauses is treated as one that may have lost data.
+const RECENT: Duration = Duration::from_millis(100);
+/// Packets on their way arrive within this time, or not at all.
+const IN_FLIGHT: Duration = Duration::from_millis(200);
 /// The most packets waiting for an exchange with one peer; the oldest are dropped.
 const MAX_WAITING: usize = 64;
 
@@ -41,6 +48,14 @@ pub struct Contact<T> {
     proven: Vec<IpAddr>,
     /// When this host moved, while the peer has not verified the new address.
     moved_at: Option<Instant>,
+    preferred: Option<IpAddr>,
+    /// The preferred address before the last move, as long as this host has it.
+    former: Option<IpAddr>,
+    /// When a move ended without [`PathChange::Moved`].
+    kept_at: Option<Instant>,
+    /// Where data arrived, and where it came from.
+    arrived_at: Latest,
+    came_from: Latest,
     announce_at: Option<Instant>,
     reconnected_at: Option<Instant>,
     waiting: VecDeque<T>,
@@ -52,6 +67,11 @@ impl<T> Default for Contact<T> {
             is_down: false,
             proven: Vec::new(),
             moved_at: None,
+            preferred: None,
+            former: None,
+            kept_at: None,
+            arrived_at: Latest::default(),
+            came_from: Latest::default(),
             announce_at: None,
             reconnected_at: None,
             waiting: VecDeque::new(),
@@ -66,6 +86,29 @@ pub struct Move {
     pub change: Option<PathChange>,
     /// Whether the peer is to verify the address: the owner calls [`Host::ensure_announced`](super::Host::ensure_announced).
     pub announce: bool,
+    /// Whether the peer has verified the address before.
+    pub is_known: bool,
+}
+
+/// The last two addresses of data, and the times.
+#[derive(Clone, Copy, Default, Debug)]
+struct Latest([Option<(IpAddr, Instant)>; 2]);
+
+impl Latest {
+    fn note(&mut self, now: Instant, address: IpAddr) {
+        if self.0[0].is_some_and(|(latest, _)| latest != address) {
+            self.0.swap(0, 1);
+        }
+        self.0[0] = Some((address, now));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (IpAddr, Instant)> + '_ {
+        self.0.iter().flatten().copied()
+    }
+
+    fn of(&self, address: IpAddr) -> Option<Instant> {
+        self.iter().find(|(it, _)| *it == address).map(|(_, at)| at)
+    }
 }
 
 impl<T> Contact<T> {
@@ -87,8 +130,9 @@ impl<T> Contact<T> {
     /// The association is established. `locators` are those of [`Host::locators_towards`](super::Host::locators_towards); the
     /// exchange took place from the first.
     pub fn note_established(&mut self, locators: &[IpAddr]) -> Option<PathChange> {
-        self.proven = locators.first().copied().into_iter().collect();
-        self.announce_at = None;
+        self.preferred = locators.first().copied();
+        self.proven = self.preferred.into_iter().collect();
+        (self.announce_at, self.former, self.kept_at) = (None, None, None);
         let was_elsewhere = self.moved_at.take().is_some();
         let was_down = core::mem::take(&mut self.is_down);
         (was_elsewhere || was_down).then_some(PathChange::Moved)
@@ -96,29 +140,66 @@ impl<T> Contact<T> {
 
     /// This host has no address any more. Its next one is announced when it has it.
     pub fn note_down(&mut self) -> PathChange {
-        self.announce_at = None;
+        (self.announce_at, self.preferred, self.former, self.kept_at) = (None, None, None, None);
         self.is_down = true;
         PathChange::Down
     }
 
     /// This host has moved to these locators ([`Host::locators_towards`](super::Host::locators_towards)). `is_translated` if it may be
-    /// behind a translator of addresses: after a time without an address there may be another one, so that a known address is announced.
+    /// behind a translator of addresses: a known address is announced again, as the translator may have forgotten it or be another one.
     pub fn note_move(&mut self, now: Instant, locators: &[IpAddr], is_translated: bool) -> Move {
         self.proven.retain(|address| locators.contains(address));
         let Some(first) = locators.first() else { return Move::default() };
+        let former = self.preferred.replace(*first);
+        let is_kept = |it: &IpAddr| it != first && locators.contains(it);
+        (self.former, self.kept_at) = (former.filter(is_kept), None);
+        if is_translated {
+            // The translator may have forgotten it, or be another one.
+            self.proven.clear();
+        }
         if !self.proven.contains(first) {
             self.moved_at = Some(now);
-            return Move { change: None, announce: true };
-        }
-        if self.is_down && is_translated {
-            self.proven.clear();
-            self.moved_at = Some(now);
-            return Move { change: None, announce: true };
+            return Move { announce: true, ..Move::default() };
         }
         // The peer has verified this address before, and is notified: both resume at once.
         self.moved_at = None;
-        let was_down = core::mem::take(&mut self.is_down);
-        Move { change: Some(if was_down { PathChange::Up } else { PathChange::Moved }), announce: false }
+        let is_recent = |at: Instant| now.saturating_since(at) <= RECENT;
+        let has_kept = self.former.and_then(|former| self.arrived_at.of(former)).is_some_and(is_recent);
+        let change = match (core::mem::take(&mut self.is_down), has_kept) {
+            (true, _) => Some(PathChange::Up),
+            (false, false) => Some(PathChange::Moved),
+            (false, true) => None,
+        };
+        self.kept_at = Some(now).filter(|_| change.is_none());
+        Move { change, announce: false, is_known: true }
+    }
+
+    /// This host has these locators now, and the preferred one stays. If the former one goes while packets are on their way to it, they are
+    /// lost after all.
+    pub fn note_left(&mut self, now: Instant, locators: &[IpAddr]) -> Option<PathChange> {
+        self.proven.retain(|address| locators.contains(address));
+        self.former.take_if(|former| !locators.contains(former))?;
+        let kept_at = self.kept_at.take()?;
+        (now.saturating_since(kept_at) < IN_FLIGHT).then_some(PathChange::Moved)
+    }
+
+    /// Authentic data of the peer arrived from one address at another one.
+    pub fn note_data(&mut self, now: Instant, from: IpAddr, at: IpAddr) {
+        self.came_from.note(now, from);
+        self.arrived_at.note(now, at);
+    }
+
+    /// Whether nothing was lost by this host's move so far: it still has its former address, and data has arrived there since.
+    pub fn has_kept_former(&self) -> bool {
+        let arrived = self.former.and_then(|former| self.arrived_at.of(former));
+        !self.is_down && self.moved_at.zip(arrived).is_some_and(|(moved_at, arrived)| arrived > moved_at)
+    }
+
+    /// Whether nothing was lost by the peer's move to an address: data has just come from another one, where the peer still is by
+    /// `is_there` ([`Host::has_locator`](super::Host::has_locator)).
+    pub fn has_peer_kept_former(&self, now: Instant, address: IpAddr, is_there: impl Fn(IpAddr) -> bool) -> bool {
+        let is_it = |(from, at): (IpAddr, Instant)| from != address && now.saturating_since(at) <= RECENT;
+        self.came_from.iter().any(|it| is_it(it) && is_there(it.0))
     }
 
     /// The peer has moved: its ACKs were lost, and so was data in flight to it. Both ends resume at once, before the peer has detected
@@ -133,8 +214,10 @@ impl<T> Contact<T> {
         if !self.proven.contains(&address) {
             self.proven.push(address);
         }
+        let has_kept = self.has_kept_former();
         let after = now.saturating_since(self.moved_at.take()?);
         self.is_down = false;
+        self.kept_at = Some(now).filter(|_| has_kept);
         Some(after)
     }
 

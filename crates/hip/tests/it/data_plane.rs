@@ -89,10 +89,10 @@ fn mechanisms_hear_of_a_move_when_the_peer_knows_of_it() {
     // Away and back: the peer knows the address.
     assert_eq!(contact.note_down(), PathChange::Down);
     assert_eq!(contact.note_peer_move(), None, "this host cannot send");
-    let back = Move { change: Some(PathChange::Up), announce: false };
+    let back = Move { change: Some(PathChange::Up), announce: false, is_known: true };
     assert_eq!(contact.note_move(at(20), &[address(A)], false), back);
     // Elsewhere: the peer has to verify it.
-    let announced = Move { change: None, announce: true };
+    let announced = Move { change: None, announce: true, is_known: false };
     assert_eq!(contact.note_move(at(30), &[address(B)], false), announced);
     assert!(contact.is_moving() && !contact.is_proven(address(B)));
     assert_eq!(contact.note_readdressed(at(80), address(B)), Some(Duration::from_millis(50)));

@@ -159,8 +159,9 @@ impl Core {
                     came = Some((peer, packet.src, port));
                 }
                 self.counters.opened += 1;
+                let state = self.peers.entry(peer).or_default();
+                state.contact.note_data(now, packet.src, packet.dst);
                 if let Some(inner) = inner {
-                    let state = self.peers.entry(peer).or_default();
                     state.counters.packets_in += 1;
                     state.counters.bytes_in += inner.wire_len() as u64;
                     self.filter(now, peer, Direction::Incoming, inner);

@@ -97,12 +97,11 @@ impl Core {
                 }
             }
             Event::Readdressed { address, .. } => {
-                if let Some(peer) = self.peers.get_mut(&hit) {
-                    after = peer.note_readdressed(now, *address);
-                }
-                match after {
-                    Some(_) => self.wake_after_move(now, hit),
-                    None => self.drain_wake(now, hit),
+                let moved = self.peers.get_mut(&hit).and_then(|peer| peer.note_readdressed(now, *address));
+                after = moved.map(|(after, _)| after);
+                match moved {
+                    Some((_, true)) => self.wake_after_move(now, hit),
+                    _ => self.drain_wake(now, hit),
                 }
             }
             Event::GaveUp { .. } => {
@@ -129,10 +128,15 @@ impl Core {
                 if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
                     self.learn_source(now, hit, src, port);
                 }
-                if let Some(peer) = self.peers.get_mut(&hit) {
-                    peer.note_peer_move(now);
+                let host = &self.host;
+                let is_there = |at| host.has_locator(hit, at);
+                let peer = self.peers.get_mut(&hit);
+                if peer.as_ref().is_some_and(|it| it.contact.has_peer_kept_former(now, *address, is_there)) {
+                    self.drain_wake(now, hit);
+                } else {
+                    peer.into_iter().for_each(|it| it.note_peer_move(now));
+                    self.wake_after_move(now, hit);
                 }
-                self.wake_after_move(now, hit);
             }
             Event::PeerReaddressed { address, .. } => {
                 let proven = came.filter(|(_, src, _)| src == address);

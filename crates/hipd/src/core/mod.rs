@@ -234,11 +234,14 @@ impl Core {
         let before = std::mem::replace(&mut self.locators, locators.to_vec());
         self.path_mtus.clear();
         let is_other = before.first() != locators.first();
-        let mut announced = Vec::new();
+        let (mut announced, mut woken) = (Vec::new(), Vec::new());
         for (&hit, peer) in &mut self.peers {
+            let towards = self.host.locators_towards(hit, locators);
             if locators.is_empty() {
                 peer.note_down(now);
-            } else if is_other && peer.note_move(now, &self.host.locators_towards(hit, locators)) {
+            } else if !is_other {
+                woken.extend(peer.note_left(now, &towards).then_some(hit));
+            } else if peer.note_move(now, &towards) {
                 announced.push(hit);
             }
         }
@@ -248,6 +251,9 @@ impl Core {
             let _ = self.host.ensure_announced(now, hit);
         }
         self.collect(now, None);
+        for peer in woken {
+            self.wake_after_move(now, peer);
+        }
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             self.drain_wake(now, peer);
         }

@@ -116,7 +116,7 @@ impl PeerState {
     /// This host has moved. Returns whether the peer is to verify the address.
     pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
         let it = self.contact.note_move(now, locators, self.uses_udp());
-        if it.change == Some(PathChange::Moved) {
+        if it.is_known && it.change != Some(PathChange::Up) {
             self.counters.readdressed += 1;
             self.last_move = Some(Duration::ZERO);
         }
@@ -126,20 +126,30 @@ impl PeerState {
         it.announce
     }
 
-    /// The peer has moved.
+    /// This host has left addresses other than the preferred one. Returns whether that lost packets.
+    pub(super) fn note_left(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
+        let change = self.contact.note_left(now, locators);
+        change.into_iter().for_each(|change| self.tell(now, change));
+        change.is_some()
+    }
+
+    /// The peer has moved, and packets may be lost.
     pub(super) fn note_peer_move(&mut self, now: Instant) {
         if let Some(change) = self.contact.note_peer_move() {
             self.tell(now, change);
         }
     }
 
-    /// The peer has verified an address of this host; returns the time since the move, if this is new.
-    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
+    /// The peer has verified an address of this host; returns the time since the move, if this is new, and whether packets may be lost.
+    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<(Duration, bool)> {
+        let has_kept = self.contact.has_kept_former();
         let after = self.contact.note_readdressed(now, address)?;
         self.counters.readdressed += 1;
         self.last_move = Some(after);
-        self.tell(now, PathChange::Moved);
-        Some(after)
+        if !has_kept {
+            self.tell(now, PathChange::Moved);
+        }
+        Some((after, !has_kept))
     }
 
     fn tell(&mut self, now: Instant, change: PathChange) {

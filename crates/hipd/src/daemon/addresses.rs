@@ -26,13 +26,35 @@ const MOST: usize = 8;
 pub(super) struct Addresses {
     monitor: Monitor,
     requests: Requests,
+    routed: Routed,
+}
+
+/// The addresses that the routes choose, and those that they chose before: packets on their way still arrive there in a make before break.
+#[derive(Default)]
+struct Routed {
+    present: Vec<IpAddr>,
+    former: Vec<IpAddr>,
+}
+
+impl Routed {
+    /// The addresses to announce, given those that the routes choose now: former ones that are still usable come last. An IP version without
+    /// a route has none.
+    fn announced(&mut self, chosen: &[IpAddr], is_usable: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
+        if self.present != chosen {
+            self.former = std::mem::replace(&mut self.present, chosen.to_vec());
+        }
+        let has_route = |it: &IpAddr| chosen.iter().any(|other| other.is_ipv4() == it.is_ipv4());
+        let stays = |it: &IpAddr| has_route(it) && !chosen.contains(it) && is_usable(*it);
+        let former = self.former.iter().copied().filter(stays);
+        chosen.iter().copied().chain(former).take(MOST).collect()
+    }
 }
 
 impl Addresses {
     /// Opened in the network namespace of the calling thread.
     pub(super) fn open() -> io::Result<Self> {
         let groups: Vec<Group> = [Group::Link].into_iter().chain(Group::ADDRESSING).collect();
-        Ok(Self { monitor: Monitor::open(&groups)?, requests: Requests::open()? })
+        Ok(Self { monitor: Monitor::open(&groups)?, requests: Requests::open()?, routed: Routed::default() })
     }
 
     /// Reads the kernel's notifications. Addresses and links are queried again, so lost notifications do not matter.
@@ -40,7 +62,8 @@ impl Addresses {
         while let Ok(Some(_)) = self.monitor.receive() {}
     }
 
-    /// The source addresses for packets to these peers, the first one first, and to the default route.
+    /// The source addresses for packets to these peers, the first one first, and to the default route; then those of before the last change
+    /// that are still there.
     ///
     /// # Errors
     /// The query fails.
@@ -54,7 +77,7 @@ impl Addresses {
                 found.push(source);
             }
         }
-        Ok(found)
+        Ok(self.routed.announced(&found, |it| links.get(&it).copied().unwrap_or(false)))
     }
 
     /// The host's addresses, and whether their link is up with a carrier.
@@ -110,6 +133,21 @@ impl AsFd for Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Claim: In a make before break the former address is announced beside the new one, as long as its link is up; without a route it is not.
+    #[test]
+    fn the_former_address_stays_announced_while_it_is_there() {
+        let [wifi, lte, v6] = ["10.1.0.2", "10.2.0.2", "2001:db8::2"].map(|it| it.parse::<IpAddr>().unwrap());
+        let mut routed = Routed::default();
+        assert_eq!(routed.announced(&[wifi], |_| true), [wifi]);
+        assert_eq!(routed.announced(&[lte], |_| true), [lte, wifi]);
+        assert_eq!(routed.announced(&[lte], |_| true), [lte, wifi], "a notification without a change of routes");
+        assert_eq!(routed.announced(&[lte], |it| it != wifi), [lte], "it is gone");
+        assert_eq!(routed.announced(&[wifi, v6], |_| true), [wifi, v6, lte]);
+        assert_eq!(routed.announced(&[v6], |_| true), [v6], "IPv4 has no route");
+        assert!(routed.announced(&[], |_| true).is_empty());
+        assert_eq!(routed.announced(&[lte], |_| true), [lte]);
+    }
 
     // Claim: HITs, the own LSI, loopback and link-local addresses are not announced to peers.
     #[test]

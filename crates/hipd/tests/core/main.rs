@@ -15,7 +15,7 @@ use holdover_hip::codec::{HEADER_LEN, HipPacket, PacketType, Parameter};
 use holdover_hip::host::{Event, State};
 use holdover_hipd::core::{Note, PORT};
 use holdover_hipd::files::{Peers, Via};
-use holdover_wire::{Packet, Payload, Udp};
+use holdover_wire::{Flags, Packet, Payload, Segment, Seq, Udp};
 use proptest::prelude::*;
 
 use crate::world::{Translator, World, address};
@@ -122,6 +122,49 @@ fn a_move_takes_one_round_trip() {
         world.run_for(SECOND);
         assert_eq!((world.numbers(0), world.numbers(1)), (vec![2, 5], vec![1, 6]));
         assert_eq!(world.hosts[0].peer_status()[0].counters.readdressed, 1);
+    }
+}
+
+/// Data without an acknowledgement, as each host's TCP has it in flight.
+fn data_in_flight(world: &mut World) {
+    for from in [0, 1] {
+        let (src, dst) = (world.hit(from), world.hit(1 - from));
+        let segment = Segment {
+            src_port: 5001,
+            dst_port: 5001,
+            seq: Seq::new(1),
+            ack: Seq::new(1),
+            flags: Flags::ACK,
+            payload: vec![7; 1000].into(),
+            ..Segment::default()
+        };
+        world.send_packet(from, &Packet::new(src.0.into(), dst.0.into(), segment));
+    }
+}
+
+/// The former address is there for this time after the move: none, until packets are on their way to it, or for long.
+// Claim: A make before break retransmits nothing at either end, if the peer knows that the former address is still there and data arrives
+// over it; if that address goes while packets are on their way to it, the host that has moved does.
+#[test]
+fn a_make_before_break_retransmits_nothing() {
+    for (overlap_ms, retransmits) in [(0, [true, true]), (120, [true, false]), (500, [false, false])] {
+        let mut world = talking(Via::Ip);
+        data_in_flight(&mut world);
+        world.run_for(Duration::from_millis(40));
+        // Arrives after the move.
+        world.send(1, 9);
+        let before = [0, 1].map(|index| world.hosts[index].counters().woken);
+        if overlap_ms > 0 {
+            world.move_to(0, &["203.0.113.1", "192.0.2.1"]);
+            world.run_for(Duration::from_millis(overlap_ms));
+        }
+        world.move_to(0, &["203.0.113.1"]);
+        world.run_for(SECOND);
+        let woken = [0, 1].map(|index| world.hosts[index].counters().woken > before[index]);
+        assert_eq!(woken, retransmits, "{overlap_ms} ms");
+        assert_eq!(world.numbers(0).contains(&9), overlap_ms > 0);
+        assert_eq!(world.hosts[0].peer_status()[0].counters.readdressed, 1);
+        assert_eq!(world.hosts[1].peer_status()[0].addresses, [address("203.0.113.1")]);
     }
 }
 
