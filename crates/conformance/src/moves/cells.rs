@@ -80,7 +80,7 @@ impl Cell {
     pub(super) fn is_exchange_late(&self) -> bool {
         self.place.means.is_hip()
             && self.place.usage != Use::Exchange
-            && self.figures.exchange_ms.is_none_or(|it| it > in_millis(self.place.bound()))
+            && self.figures.exchange_ms.is_none_or(|it| it > in_millis(self.place.exchange_bound()))
     }
 
     /// From the end of the exchange to the first new data; in a make before break the longest pause.
@@ -103,7 +103,7 @@ impl Cell {
 
     fn misses(&self) -> Vec<String> {
         let mut misses = Vec::new();
-        let [bound, data_bound] = [self.place.bound(), self.place.data_bound()].map(in_millis);
+        let [bound, data_bound] = [self.place.exchange_bound(), self.place.data_bound()].map(in_millis);
         if self.is_exchange_late() {
             misses.push(format!("exchange {}, bound {bound:.0} ms", millis_or_never(self.figures.exchange_ms)));
         }
@@ -173,7 +173,12 @@ mod tests {
         let place = |name| places(NetPath::DEFAULT, Some(name), false)[0];
         let hip = place("gap-1s, upload, hip");
         let hip = Place { means: Means::Hip, ..hip };
-        assert_eq!(hip.bound(), Duration::from_millis(90));
+        assert_eq!((hip.exchange_bound(), hip.data_bound()), (Duration::from_millis(90), Duration::from_millis(90)));
+        let both = Place { means: Means::Hip, ..place("both, key, hip") };
+        assert_eq!(
+            (both.exchange_bound(), both.data_bound()),
+            (Duration::from_millis(115), Duration::from_millis(140))
+        );
         let cell = Cell::new(hip, &[run(Some(76), Some(100)), run(Some(80), Some(300)), run(Some(70), Some(90))]);
         assert_eq!(cell.misses, Vec::<String>::new());
         assert_eq!(cell.figures.after_exchange_ms, Some(24.0));

@@ -48,7 +48,7 @@ impl Report {
              - wireguard-go keeps the source address and the interface of a peer's packets. Of version 0.0.20220316 the log says after a gap that the \
              network is unreachable, for each packet, until nothing was heard for 15 s and it begins a handshake. The kernel's WireGuard was not measured.\n\
              - **exchange**: from the new address to the arrival of the answer by which the other host verifies it, the third packet; where both \
-             hosts move, of the later one. Bound: 1.5 round trips ({}) and {} for the machine.\n\
+             hosts move, of the later one. Bound: 1.5 round trips ({}; where both hosts move 2, {}) and {} for the machine.\n\
              - **first data**: from the new address to the first data that a packet from it or to it brings to a program; in a make before break the longest pause \
              from then on. \
              Bound with hip: 1.5 round trips after the exchange (for the pause: in all), {} for the machine, and {} for a key.\n\
@@ -63,6 +63,7 @@ impl Report {
             spaced(KEY_EVERY.into()),
             self.wireguard_go.as_deref().unwrap_or("no program"),
             spaced(path.delay * 3),
+            spaced(path.delay * 4),
             spaced(NOISE),
             spaced(NOISE),
             spaced(KEY_EVERY.into()),

@@ -127,14 +127,16 @@ impl Place {
         &KINDS[self.kind]
     }
 
-    /// Of the exchange, and of the first new data after it: one and a half round trips.
-    pub(super) fn bound(&self) -> Duration {
-        self.path.delay * 3 + NOISE
+    /// Of the exchange: one and a half round trips. Where both hosts move, one of them learns the other one's address half a round trip later,
+    /// with that one's announcement.
+    pub(super) fn exchange_bound(&self) -> Duration {
+        let delays = if self.kind().server_to.is_some() { 4 } else { 3 };
+        self.path.delay * delays + NOISE
     }
 
-    /// Of the first new data after the exchange.
+    /// Of the first new data after the exchange: one and a half round trips.
     pub(super) fn data_bound(&self) -> Duration {
-        self.bound() + if self.usage == Use::Keys { KEY_EVERY.into() } else { Duration::ZERO }
+        self.path.delay * 3 + NOISE + if self.usage == Use::Keys { KEY_EVERY.into() } else { Duration::ZERO }
     }
 
     /// So long after the new address a connection that is silent is given up.
