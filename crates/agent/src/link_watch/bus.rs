@@ -13,8 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use futures_lite::future;
-use zbus::Connection;
 use zbus::connection::Builder;
+use zbus::message::Type;
+use zbus::{Connection, MatchRule, Message};
 
 /// The interval between attempts.
 const RETRY: Duration = Duration::from_secs(60);
@@ -155,6 +156,12 @@ pub(super) async fn connect(address: Option<&str>) -> zbus::Result<Connection> {
     builder.method_timeout(TIMEOUT).build().await
 }
 
+/// Matches the signal that a service has started or ended.
+pub(super) fn owner_changes(service: &str) -> zbus::Result<MatchRule<'_>> {
+    let rule = MatchRule::builder().msg_type(Type::Signal).sender(BUS).interface(BUS);
+    rule.member("NameOwnerChanged").arg(0, service).build()
+}
+
 /// The unique name of the owner of a name; `None` if the service does not run.
 pub(super) async fn owner_of(bus: &Connection, name: &str) -> zbus::Result<Option<String>> {
     let answer = bus.call_method(Some(BUS), "/org/freedesktop/DBus", Some(BUS), "GetNameOwner", &name).await;
@@ -169,6 +176,16 @@ pub(super) async fn owner_of(bus: &Connection, name: &str) -> zbus::Result<Optio
 /// their own.
 pub(super) const fn is_answer(error: &zbus::Error) -> bool {
     matches!(error, zbus::Error::MethodError(..) | zbus::Error::FDO(_))
+}
+
+/// The unique name of a message's sender, or the name of the bus.
+pub(super) fn sender_of(message: &Message) -> String {
+    message.header().sender().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The name of a signal or method.
+pub(super) fn member_of(message: &Message) -> String {
+    message.header().member().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Ends the thread when the receiver of its reports is dropped, also while it waits for the bus.

@@ -1,18 +1,18 @@
 //! logind's announcements of sleep and wake-up: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on the system
 //! bus. An inhibitor lock (`systemd-inhibit(1)`, mode *delay*) delays sleep until connections are prepared.
 //!
-//! Without a bus or logind there are no announcements; the connection is retried once a minute.
+//! Without a bus there are no announcements; the connection is retried once a minute. A logind that starts later is asked for the lock then.
 
 use std::convert::Infallible;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use futures_lite::StreamExt as _;
+use futures_lite::{StreamExt as _, stream};
 use zbus::message::Type;
 use zbus::{Connection, MatchRule, MessageStream};
 
-use super::bus::{self, Ended, Follow, Reporter, Reports};
+use super::bus::{self, BUS, Ended, Follow, Reporter, Reports, member_of, owner_changes, owner_of, sender_of};
 use holdover_host::clock;
 
 /// An announcement of logind.
@@ -96,13 +96,22 @@ impl Follow for Follower {
         let bus = bus::connect(self.options.address.as_deref()).await?;
         let signal = MatchRule::builder().msg_type(Type::Signal).sender(SERVICE).path(PATH);
         let rule = signal.interface(INTERFACE).member("PrepareForSleep").build()?;
-        let mut signals = MessageStream::for_match_rule(rule, &bus, Some(QUEUE)).await?;
+        let signals = MessageStream::for_match_rule(rule, &bus, Some(QUEUE)).await?;
+        let names = MessageStream::for_match_rule(owner_changes(SERVICE)?, &bus, Some(QUEUE)).await?;
+        let mut both = stream::or(names, signals);
         let mut inhibitor = inhibit(&self.options, &bus).await;
-        while let Some(signal) = signals.next().await {
+        while let Some(signal) = both.next().await {
             let (signal, slept) = (signal?, clock::slept());
+            let (sender, owner) = (sender_of(&signal), owner_of(&bus, SERVICE).await?);
+            if sender == BUS && member_of(&signal) == "NameOwnerChanged" {
+                // Another logind has not been asked.
+                if owner.is_some() {
+                    inhibitor = inhibit(&self.options, &bus).await;
+                }
+                continue;
+            }
             // Any process on the bus may send signals.
-            let owner = bus::owner_of(&bus, SERVICE).await?;
-            let is_logind = owner.is_some_and(|owner| signal.header().sender().is_some_and(|sender| *sender == *owner));
+            let is_logind = owner.is_some_and(|owner| owner == sender);
             let Ok(is_soon) = signal.body().deserialize::<bool>() else { continue };
             if !is_logind {
                 continue;

@@ -14,7 +14,7 @@ use zbus::message::Type;
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant};
 
 use super::Dbm;
-use super::bus::{self, BUS, Ended, Follow, Reporter, Reports, owner_of};
+use super::bus::{self, BUS, Ended, Follow, Reporter, Reports, member_of, owner_changes, owner_of, sender_of};
 
 /// A report about the modem of an interface.
 #[derive(Clone, PartialEq, Debug)]
@@ -124,10 +124,8 @@ impl Follow for Follower {
         let bus = bus::connect(self.options.address.as_deref()).await?;
         let of_service = MatchRule::builder().msg_type(Type::Signal).sender(SERVICE).path_namespace(PATH);
         let of_service = of_service.build()?;
-        let of_name = MatchRule::builder().msg_type(Type::Signal).sender(BUS).interface(BUS);
-        let of_name = of_name.member("NameOwnerChanged").arg(0, SERVICE).build()?;
         let signals = MessageStream::for_match_rule(of_service, &bus, Some(QUEUE)).await?;
-        let names = MessageStream::for_match_rule(of_name, &bus, Some(QUEUE)).await?;
+        let names = MessageStream::for_match_rule(owner_changes(SERVICE)?, &bus, Some(QUEUE)).await?;
         let mut both = stream::or(names, signals);
         let mut owner = owner_of(&bus, SERVICE).await?;
         self.list(&bus, owner.as_deref()).await?;
@@ -267,14 +265,6 @@ impl Follower {
     fn report_interface(&self, interface: String, update: ModemUpdate) -> Result<(), Ended> {
         self.reports.report(ModemReport { interface, update })
     }
-}
-
-fn sender_of(message: &Message) -> String {
-    message.header().sender().map(ToString::to_string).unwrap_or_default()
-}
-
-fn member_of(message: &Message) -> String {
-    message.header().member().map(ToString::to_string).unwrap_or_default()
 }
 
 /// The names of the network interfaces among `Ports`, an array of names and kinds.

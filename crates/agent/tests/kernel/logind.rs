@@ -22,6 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("sleep_waits_until_connections_are_prepared", sleep_waits_until_connections_are_prepared),
     ("signals_of_other_senders_than_logind_are_ignored", signals_of_other_senders_than_logind_are_ignored),
     ("a_bus_that_goes_takes_its_word_back", a_bus_that_goes_takes_its_word_back),
+    ("a_logind_that_starts_later_waits_too", a_logind_that_starts_later_waits_too),
 ];
 
 const SERVICE: &str = "org.freedesktop.login1";
@@ -38,8 +39,14 @@ struct Logind {
 
 impl Logind {
     fn start(namespace: &Namespace) -> Self {
+        let this = Self::start_without_name(namespace);
+        this.request_name();
+        this
+    }
+
+    /// It does not run yet: its name is nobody's.
+    fn start_without_name(namespace: &Namespace) -> Self {
         let (daemon, bus) = Bus::start(namespace);
-        future::block_on(bus.request_name(SERVICE)).unwrap();
         let (asked, inhibitors) = mpsc::channel();
         let calls = MessageStream::from(&bus);
         std::thread::spawn({
@@ -47,6 +54,10 @@ impl Logind {
             move || future::block_on(serve(&bus, calls, &asked))
         });
         Self { daemon, bus, inhibitors }
+    }
+
+    fn request_name(&self) {
+        future::block_on(self.bus.request_name(SERVICE)).unwrap();
     }
 
     fn address(&self) -> String {
@@ -158,4 +169,28 @@ fn a_bus_that_goes_takes_its_word_back(near: &Namespace) {
     agent.says(LinkState::Down, LIMIT);
     logind.daemon.kill();
     agent.says(LinkState::Up, LIMIT);
+}
+
+// Claim: A logind that starts after the agent, or again, waits for it before sleep.
+fn a_logind_that_starts_later_waits_too(near: &Namespace) {
+    let (_lan, logind) = (Lan::new(near, "192.0.2.", 24), Logind::start_without_name(near));
+    let others = logind.names().len();
+    let agent = Agent::start_on(near, &logind.address());
+    let began = Instant::now();
+    while logind.names().len() == others {
+        assert!(began.elapsed() < LIMIT, "the agent does not come to the bus");
+        sleep(Duration::from_millis(20));
+    }
+    // It has asked, without an answer.
+    sleep(Duration::from_millis(500));
+    logind.request_name();
+    let mut first = logind.inhibitor();
+    future::block_on(logind.bus.release_name(SERVICE)).unwrap();
+    logind.request_name();
+    let mut second = logind.inhibitor();
+    is_let_go(&mut first);
+    assert!(is_held(&mut second));
+    logind.announce(true);
+    agent.says(LinkState::Down, LIMIT);
+    is_let_go(&mut second);
 }
