@@ -104,8 +104,8 @@ fn united(mut outages: Vec<Outage>) -> Vec<Outage> {
     united
 }
 
-/// The outages of each path, combined from all conversations between the same two hosts. One list per conversation, each in order and
-/// without overlaps.
+/// The outages of each path, combined from all conversations between the same two hosts. One list per conversation: those within its
+/// time, in order and without overlaps.
 pub fn outages_of_paths(conversations: &[Conversation]) -> Vec<Vec<FoundOutage>> {
     let path = |conversation: &Conversation| {
         let (a, b) = (conversation.sender.ip(), conversation.receiver.ip());
@@ -118,7 +118,13 @@ pub fn outages_of_paths(conversations: &[Conversation]) -> Vec<Vec<FoundOutage>>
     for outages in found.values_mut() {
         *outages = merged(core::mem::take(outages));
     }
-    conversations.iter().map(|conversation| found[&path(conversation)].clone()).collect()
+    let within = |conversation: &Conversation| {
+        let of_path = found[&path(conversation)].iter();
+        let is_met =
+            |outage: &&FoundOutage| outage.guess.down < conversation.end && conversation.begin < outage.guess.up;
+        of_path.filter(is_met).copied().collect()
+    };
+    conversations.iter().map(within).collect()
 }
 
 fn merged(mut outages: Vec<FoundOutage>) -> Vec<FoundOutage> {

@@ -130,6 +130,22 @@ fn an_outage_is_found_at_the_sender() {
     assert_eq!((millis(&account, Cause::Outage), millis(&account, Cause::RtoWait)), (2750, 1000));
 }
 
+/// Of two connections between the same hosts, the second begins after the outage.
+#[test]
+fn an_outage_before_a_connection_is_none_of_it() {
+    let mut first = handshake(0, 50);
+    first.extend([sent(50, 0), acked(100, 1000, 9000)]);
+    first.extend([100, 350, 850, 1850, 3850].map(|millis| sent(millis, 1000)));
+    first.push(acked(3900, 2000, 9000));
+    let mut second = vec![sent(5000, 0), acked(5050, 1000, 9000)];
+    let found = crate::outages_of_paths(&[conversation(&first), conversation(&second)]);
+    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0]);
+    // It was open, though silent, when the path failed.
+    second.insert(0, sent(60, 0));
+    let found = crate::outages_of_paths(&[conversation(&first), conversation(&second)]);
+    assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+}
+
 #[test]
 fn one_lost_segment_is_no_outage() {
     let mut segments = handshake(0, 50);
