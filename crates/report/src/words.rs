@@ -6,7 +6,7 @@ use crate::metrics::{FlowMetrics, OutageMetrics, StatusName};
 use crate::quantity::{bit_rate, bytes, counted, moment, percent, seconds, significant};
 use crate::summary::{Summary, VariantSummary};
 
-/// The findings of a run, a paragraph or a few sentences each, in order.
+/// The findings of a run, a paragraph each, in order.
 pub(crate) fn what_happened(summary: &Summary) -> Vec<String> {
     let mut paragraphs = outages(summary);
     let several_flows = summary.variants.iter().any(|variant| variant.flows.len() > 1);
@@ -14,10 +14,7 @@ pub(crate) fn what_happened(summary: &Summary) -> Vec<String> {
         // With more flows, only the table describes them.
         const DESCRIBED: usize = 4;
         let flows = variant.flows.iter().take(DESCRIBED);
-        let sentences: Vec<String> = flows.map(|flow| flow_story(variant, flow, summary, several_flows)).collect();
-        if !sentences.is_empty() {
-            paragraphs.push(sentences.join(" "));
-        }
+        paragraphs.extend(flows.map(|flow| flow_story(variant, flow, summary, several_flows)));
     }
     paragraphs.extend(comparison(summary));
     paragraphs

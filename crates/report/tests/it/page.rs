@@ -102,6 +102,31 @@ fn a_page_says_in_words_what_happened() {
     assert!(page.contains("was the fastest with "));
 }
 
+/// Each flow has its paragraph, which begins with its name.
+#[test]
+fn a_page_says_of_each_flow_what_happened() {
+    let dir = empty_dir("words-of-flows");
+    let record = record(train(Profile::RenoBsd, 1), &dir.join("reno"), &RecorderOptions::default());
+    let mut variant = VariantSummary::new("reno", "reno", &record);
+    let mut other = variant.flows[0].clone();
+    other.flow = "other".into();
+    let first = std::mem::replace(&mut variant.flows[0].flow, "first".into());
+    assert_ne!(first, "first");
+    variant.flows.push(other);
+    let summary = Summary {
+        name: "train".into(),
+        title: "A train".into(),
+        description: String::new(),
+        version: "0.1.0".into(),
+        seed: 1,
+        variants: vec![variant],
+    };
+    let page = Page { summary: &summary, scenario: "", progress: None, plots: &[Vec::new()], files: &[] }.to_html();
+    for flow in ["first", "other"] {
+        assert_eq!(page.matches(&format!("<p><b>{flow}</b>: ")).count(), 1, "{flow}");
+    }
+}
+
 /// Readable without colour, and without sight.
 #[test]
 fn curves_differ_in_more_than_colour_and_plots_are_described() {
