@@ -86,7 +86,7 @@ pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
     };
     format!(
         "Two phones download and two upload {} by TCP ({}); after {} all links are cut, for {}.\n\
-         One of each two has Holdover's agent, of which servers, kernels and applications know nothing.\n\
+         One phone of each pair runs Holdover's agent; servers, kernels and applications are unmodified.\n\
          {place}, over links of {}.\n",
         megabytes(),
         sender.name(),
