@@ -5,7 +5,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng as _, SeedableRng};
 
 /// A stream of random numbers that is fully determined by its seed.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Rng(Pcg64Mcg);
 
 impl Rng {

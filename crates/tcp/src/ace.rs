@@ -106,7 +106,7 @@ pub(crate) fn counter_of(ecn: EcnField) -> Option<EcnCounter> {
 }
 
 /// The sender's view of the peer's counters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Decoder {
     /// Packets with CE that the peer has reported (s.cep without its initial value).
     pub(crate) packets: u32,
@@ -123,7 +123,7 @@ pub(crate) struct Decoder {
 }
 
 /// The peer's counters at an option, and packets that ACKs have acknowledged since.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct CeReport {
     bytes: u32,
     packets: u32,
@@ -131,7 +131,7 @@ struct CeReport {
 }
 
 /// The decoder's input from an ACK, beside its ACE field.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Acked {
     /// Packets and bytes that it reports as delivered for the first time.
     pub(crate) packets: u32,

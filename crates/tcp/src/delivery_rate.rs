@@ -14,7 +14,7 @@ use crate::recovery::Rack;
 use crate::recovery::sent::Sent;
 
 /// The connection's state (section 3.1.1).
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct DeliveryRate {
     /// C.delivered, in segments.
     delivered: u64,
@@ -28,7 +28,7 @@ pub(crate) struct DeliveryRate {
     newest: Option<Newest>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Newest {
     departure: Departure,
     sent_at: Instant,

@@ -5,7 +5,7 @@ use holdover_base::Instant;
 use holdover_wire::Seq;
 
 /// Delivery state when a segment was sent (section 3.1.2, the packet's state).
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Departure {
     /// P.delivered, in segments.
     pub(crate) delivered: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Departure {
 }
 
 /// A segment that was marked lost.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LostSegment {
     pub(crate) seq: Seq,
     pub(crate) end: Seq,
@@ -32,7 +32,7 @@ pub(crate) struct LostSegment {
 }
 
 /// Segments in flight and lost when a segment is sent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Load {
     /// Segments in flight, with the one that leaves.
     pub(crate) flight: u32,

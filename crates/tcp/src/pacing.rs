@@ -19,7 +19,7 @@ const UNPACED_SEGMENTS: u8 = 10;
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// When the next burst may leave, and what of the current one has not left yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pacer {
     /// When everything sent so far has left at the pacing rate: the next burst may begin.
     next_at: Instant,

@@ -17,7 +17,7 @@ const COALESCED_SIZE: usize = 2048;
 const MAX_BLOCKS: usize = 4096;
 
 /// The receive side's data.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct ReceiveBuffer {
     /// The next chunk for the reader, and those behind it: a reader that keeps up never needs more than the one.
     next: Option<Bytes>,
@@ -27,7 +27,7 @@ pub(crate) struct ReceiveBuffer {
 }
 
 /// Data, or a FIN, that waits for a gap to close.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct OutOfOrder {
     blocks: VecDeque<Block>,
     len: usize,
@@ -41,14 +41,14 @@ impl Absent for OutOfOrder {
 }
 
 /// A FIN out of order: it takes up a sequence number (RFC 9293 section 3.4), which is reported as data is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 struct Fin {
     seq: Seq,
     stamp: u64,
 }
 
 /// A contiguous block out of order.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Block {
     range: SeqRange,
     /// Grows with every arrival: the block with the highest has the most recent segment.

@@ -7,7 +7,7 @@ use holdover_wire::Seq;
 use crate::config::BufferGrowth;
 
 /// The reader's rate against the round trip measured by the receiver.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RightSizing {
     /// When the present round began, in microseconds of a clock that wraps: a round that seems short ends a round trip later.
     since_us: u32,

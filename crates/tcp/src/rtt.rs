@@ -6,7 +6,7 @@ use holdover_wire::Seq;
 use crate::config::{Estimator, RtoConfig};
 
 /// The round-trip time of a connection, and the timeout that follows from it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RttEstimator {
     /// Smoothed round-trip time; zero before the first sample.
     srtt: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct RttEstimator {
 }
 
 /// ns-2's estimator: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 struct Ticks {
     srtt: u32,
     rttvar: u32,

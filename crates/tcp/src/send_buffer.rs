@@ -8,7 +8,7 @@ use crate::on_demand::OnDemand;
 use crate::receive_buffer::push_coalescing;
 
 /// Chunks in the order in which they were written.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct SendBuffer {
     chunks: OnDemand<VecDeque<Bytes>>,
     len: usize,

@@ -82,7 +82,7 @@ enum Place {
 }
 
 /// The deadlines of all timers of one connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Timers {
     /// Sets of timers, by [`Timer::bit`]: few are armed at a time, so that the others need not be checked.
     armed: u16,

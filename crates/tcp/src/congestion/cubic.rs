@@ -13,7 +13,7 @@ const C_DEN: u128 = 5;
 /// The cubic function is evaluated in units of 2^-10 s, Linux's BICTCP_HZ.
 const TIME_SHIFT: u32 = 10;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Cubic {
     /// The window before the last reduction, W_max, lowered by fast convergence; 0 when none is known.
     w_max: u32,
@@ -26,7 +26,7 @@ pub(super) struct Cubic {
 }
 
 /// One congestion avoidance, from its first ACK to the next reduction.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Epoch {
     start: Instant,
     /// The plateau of the window, and the time from the start to it, K, in 2^-10 s.

@@ -15,7 +15,7 @@ const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
 /// What a round of HyStart has seen. In windows below [`LOW_WINDOW`] that is nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct HyStart {
     last_ack: Instant,
     least: Duration,

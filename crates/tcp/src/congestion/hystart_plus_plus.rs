@@ -19,7 +19,7 @@ const CSS_ROUNDS: u8 = 5;
 const L: u32 = 8;
 
 /// The current round, and Conservative Slow Start if it has begun.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct HyStartPlusPlus {
     window_end: Option<Seq>,
     last_round_min_rtt: Duration,
@@ -28,7 +28,7 @@ pub(super) struct HyStartPlusPlus {
     css: Option<Css>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Css {
     baseline_min_rtt: Duration,
     rounds: u8,

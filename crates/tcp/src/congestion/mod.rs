@@ -21,7 +21,7 @@ use hystart_plus_plus::{Growth, HyStartPlusPlus};
 pub(crate) const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
 /// The congestion window of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct CongestionWindow {
     cwnd: u32,
     ssthresh: u32,
@@ -44,14 +44,14 @@ pub(crate) struct CongestionWindow {
 }
 
 /// One of the ways to leave slow start before it loses segments.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 enum SlowStartWatch {
     Linux(HyStart),
     Rfc9406(HyStartPlusPlus),
 }
 
 /// The window's input from an ACK.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct AckSample {
     pub(crate) now: Instant,
     /// Segments newly acknowledged, cumulatively or by SACK.
@@ -329,7 +329,7 @@ impl CongestionWindow {
 }
 
 /// Input of [`CongestionWindow::on_sent`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct SendState {
     pub(crate) now: Instant,
     pub(crate) packets_out: u32,

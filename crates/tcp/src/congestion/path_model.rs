@@ -9,14 +9,14 @@ use crate::departure::LostSegment;
 use crate::pacing::burst_segments;
 
 /// A model.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum PathModel {
     Bbr(Box<Bbr>),
     Bbr3(Box<Bbr3>),
 }
 
 /// Path state before the first transmission.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Start {
     pub(crate) now: Instant,
     /// Chooses when bandwidth is probed for.

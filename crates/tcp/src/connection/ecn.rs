@@ -30,7 +30,7 @@ pub enum Feedback {
 }
 
 /// Negotiated state and pending signals.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct EcnState {
     pub(super) feedback: Feedback,
     /// The feedback that our SYN requested, also if accurate feedback was requested by an earlier SYN only.

@@ -58,7 +58,7 @@ impl Event {
 }
 
 /// Events not yet polled, each at most once, by [`Event::rank`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct EventSet(u16);
 
 impl EventSet {

@@ -16,7 +16,7 @@ use crate::recovery::sent::Sent;
 use crate::state::State;
 
 /// Fast Open state of a connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct FastOpenState {
     /// The option in our first SYN or SYN-ACK.
     option: Option<FastOpen>,

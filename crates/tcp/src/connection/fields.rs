@@ -12,7 +12,7 @@ use crate::path_mtu::MtuSearch;
 use crate::right_sizing::{ASSUMED_SHARE, RightSizing};
 
 /// An address and port: a [`SocketAddr`] without the flow label and scope that a TCP segment does not have.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
     pub(crate) port: u16,
@@ -31,7 +31,7 @@ impl From<Address> for SocketAddr {
 }
 
 /// The send sequence space (RFC 9293 section 3.3.1), in the RFC's names.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SendSpace {
     /// ISS.
     pub(crate) iss: Seq,
@@ -113,14 +113,14 @@ impl SendSpace {
 }
 
 /// A segment whose round trip is measured.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Timed {
     pub(crate) end: Seq,
     pub(crate) sent_at: Instant,
 }
 
 /// The receive sequence space and the window that is advertised.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ReceiveSpace {
     /// IRS.
     pub(crate) irs: Seq,
@@ -177,7 +177,7 @@ impl ReceiveSpace {
 }
 
 /// Timestamps (RFC 7323), when agreed.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TimestampState {
     /// TS.Recent and when it was set.
     pub(crate) recent: u32,
@@ -187,7 +187,7 @@ pub(crate) struct TimestampState {
 }
 
 /// When the next ACK is due (RFC 9293 section 3.8.6.3).
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct AckState {
     /// An ACK is due now, for this reason.
     pub(crate) due: Option<Reason>,
@@ -228,7 +228,7 @@ impl AckState {
 }
 
 /// Pending transmissions besides data and ACKs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) handshake: bool,
     pub(crate) reset: bool,
@@ -270,7 +270,7 @@ impl Pending {
 }
 
 /// Probing a zero window.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Probing {
     /// Probes that were not answered.
     pub(crate) sent: u32,

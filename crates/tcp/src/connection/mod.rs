@@ -21,6 +21,7 @@
 
 mod accurate_ecn;
 mod ack;
+mod both_ways;
 mod build;
 mod choice;
 mod commands;
@@ -81,7 +82,7 @@ pub use resume::Resumption;
 pub use verbs::AfterRetransmit;
 
 /// One TCP connection. See the module documentation for the order of calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Connection {
     config: Arc<Config>,
     local: Address,

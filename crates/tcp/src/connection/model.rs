@@ -10,7 +10,7 @@ use crate::delivery_rate::DeliveryRate;
 use crate::departure::{Departure, Load};
 
 /// The model, and the samples that update it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Model {
     rate: DeliveryRate,
     pub(super) path: PathModel,

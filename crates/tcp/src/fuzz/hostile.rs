@@ -12,6 +12,7 @@ use super::input::Input;
 use super::{check, drain, expire, stream};
 use crate::connection::{Connection, Opening, Transmit};
 use crate::counters::Reason;
+use crate::ecn::EcnField;
 use crate::state::State;
 
 /// Runs the program in `data` against one connection. Whatever arrives: nothing panics, the bookkeeping agrees with itself,
@@ -150,7 +151,7 @@ impl Victim {
         if let Some(irs) = self.irs {
             self.injected.insert(segment.seq - irs, segment.seq_len());
         }
-        self.connection.handle_segment(self.now, segment);
+        self.connection.handle_segment_both_ways(self.now, segment, EcnField::NotEct);
         check(&self.connection);
         let answers = self.collect();
         assert!(answers <= 2, "{answers} answers without data to one segment in {before}: {segment}");

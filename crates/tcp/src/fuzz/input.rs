@@ -81,7 +81,7 @@ impl<'a> Input<'a> {
         config
     }
 
-    fn change(&mut self, config: &mut Config) {
+    pub(super) fn change(&mut self, config: &mut Config) {
         let detections = [
             LossDetection::Tahoe,
             LossDetection::Reno,

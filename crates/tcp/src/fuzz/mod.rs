@@ -1,5 +1,5 @@
 //! Fuzz targets as ordinary functions, called by a fuzzer with its input and by the tests with the committed corpus in
-//! `fuzz/corpus/`. They panic if an invariant is violated.
+//! `fuzz/corpus/`. They panic if an invariant is violated, or if a shortcut of a transfer does anything else than the steps that it stands for.
 //!
 //! Each target reads its input as a program: a configuration, then operations until the bytes end. Any bytes are a
 //! valid program.
@@ -8,6 +8,8 @@ mod endpoint;
 mod hostile;
 mod input;
 mod operations;
+#[cfg(test)]
+mod shortcuts;
 
 pub use endpoint::hostile_packets;
 pub use hostile::hostile_segments;
@@ -36,7 +38,7 @@ fn stream(from: u64, len: usize) -> Bytes {
 /// Everything that `connection` wants to send now.
 fn drain(connection: &mut Connection, now: Instant) -> Vec<Transmit> {
     let mut sent = Vec::new();
-    while let Some(transmit) = connection.poll_transmit(now) {
+    while let Some(transmit) = connection.poll_transmit_both_ways(now) {
         check(connection);
         let options = transmit.segment.options.wire_len();
         assert!(options <= Segment::MAX_OPTIONS_LEN, "{options} bytes of options");

@@ -9,6 +9,7 @@ use holdover_wire::{Flags, Segment, Seq};
 use super::input::{Input, lift_verbs};
 use super::{check, drain, expire, stream, stream_byte};
 use crate::connection::{Connection, Opening};
+use crate::ecn::EcnField;
 use crate::state::State;
 
 /// Segments that one direction of the network holds; more are lost.
@@ -115,7 +116,7 @@ impl World {
             }
             return;
         }
-        end.connection.handle_segment(self.now, segment);
+        end.connection.handle_segment_both_ways(self.now, segment, EcnField::NotEct);
         check(&end.connection);
         end.collect(self.now);
     }

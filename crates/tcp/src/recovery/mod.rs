@@ -28,7 +28,7 @@ pub enum RecoveryState {
 }
 
 /// A sender's loss state.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Recovery {
     pub(crate) state: RecoveryState,
     /// SND.NXT when the current state began: recovery ends when it is acknowledged (RFC 6675 "RecoveryPoint").
@@ -46,7 +46,7 @@ pub(crate) struct Recovery {
 }
 
 /// A tail loss probe (RFC 8985 section 7.3).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct LossProbe {
     /// SND.NXT when it was sent.
     pub(crate) high_seq: Seq,
@@ -55,7 +55,7 @@ pub(crate) struct LossProbe {
 }
 
 /// State from the first sign of a loss until everything is acknowledged and no undo is possible.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Episode {
     /// Consecutive duplicate ACKs.
     pub(crate) dup_acks: u32,
@@ -167,7 +167,7 @@ impl Episode {
 }
 
 /// Proportional rate reduction (RFC 6937).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Prr {
     pub(crate) prior_cwnd: u32,
     pub(crate) delivered: u32,
@@ -199,7 +199,7 @@ impl Prr {
 }
 
 /// RACK's state (RFC 8985 section 5.2).
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Rack {
     /// When the most recently sent segment among the delivered ones was sent, its end, and its round-trip time.
     pub(crate) xmit_at: Instant,

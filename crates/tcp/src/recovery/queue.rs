@@ -13,7 +13,7 @@ use crate::departure::{Departure, LostSegment};
 use crate::on_demand::{Absent, OnDemand};
 
 /// The retransmission queue and its counts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct RetransmissionQueue {
     outstanding: OnDemand<Outstanding>,
     marks: OnDemand<Marks>,
@@ -22,7 +22,7 @@ pub(crate) struct RetransmissionQueue {
 }
 
 /// The records, and the counts of their marks: all zero while there are no records.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Outstanding {
     records: VecDeque<Sent>,
     sacked: u32,
@@ -39,7 +39,7 @@ impl Absent for Outstanding {
 }
 
 /// Counts of newly marked segments.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Marks {
     /// How often a segment or its latest copy was (Linux `tp->lost`).
     losses: u64,

@@ -16,7 +16,7 @@ enum Copies {
 }
 
 /// One segment in the retransmission queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Sent {
     pub(crate) seq: Seq,
     pub(crate) payload: Bytes,

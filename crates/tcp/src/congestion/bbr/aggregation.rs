@@ -14,7 +14,7 @@ const MOST: Duration = Duration::from_millis(100);
 const EPOCH_CAP: u64 = 1 << 20;
 
 /// How much more than expected ACKs have delivered at once.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(in crate::congestion) struct Aggregation {
     /// The most in the current period and in the one before, in segments.
     extra: [u64; 2],

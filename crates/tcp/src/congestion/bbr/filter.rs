@@ -1,7 +1,7 @@
 //! The largest value of the last rounds.
 
 /// A maximum over a window of rounds: values that a later one exceeds cannot become the maximum any more, and are dropped.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct MaxFilter {
     /// Round and value, with falling values.
     values: Vec<(u64, u64)>,

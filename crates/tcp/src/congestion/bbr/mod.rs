@@ -55,7 +55,7 @@ enum Mode {
 }
 
 /// The model of the path and the state of its probing.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Bbr {
     mode: Mode,
     pacing_gain: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Bbr {
 }
 
 /// Input from an ACK.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct BbrAck {
     pub(crate) now: Instant,
     /// When the pacer lets the next segment go.
@@ -115,7 +115,7 @@ pub(crate) struct BbrAck {
 }
 
 /// Segments delivered and lost since the connection began.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Totals {
     pub(crate) delivered: u64,
     pub(crate) lost: u64,

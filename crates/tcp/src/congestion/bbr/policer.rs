@@ -17,7 +17,7 @@ const AGREE_BYTES_PER_SECOND: u64 = 4_000 / 8;
 const USE_ROUNDS: u32 = 48;
 
 /// The measurement, and the rate that is used if there is one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Policer {
     is_sampling: bool,
     is_used: bool,

@@ -91,7 +91,7 @@ impl State {
 }
 
 /// Whether the pipe is full (section 5.3.1.2).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct FullBandwidth {
     rate: u64,
     rounds: u8,
@@ -109,7 +109,7 @@ impl FullBandwidth {
 }
 
 /// State to restore if a recovery turns out to be spurious (section 5.5.11).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Undo {
     state: Option<State>,
     short_term_rate: Option<u64>,
@@ -118,7 +118,7 @@ struct Undo {
 }
 
 /// The model of the path and the state of its probing.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Bbr3 {
     state: State,
     /// In bytes per second.

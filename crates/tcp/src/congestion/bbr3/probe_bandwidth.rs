@@ -27,7 +27,7 @@ pub(super) enum AckPhase {
 }
 
 /// The state of probing.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Probing {
     pub(super) ack_phase: AckPhase,
     /// BBR.is_bw_probe_sample: ACKs cover data sent while probing, and no loss was evaluated yet.

@@ -13,7 +13,7 @@ const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 
 /// The least round-trip times of ten and of five seconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct RoundTrips {
     /// `None` before the first sample.
     pub(super) min: Option<Duration>,

@@ -9,7 +9,7 @@ use crate::delivery_rate::RateSample;
 const LOSS_SHARE: u64 = 50;
 
 /// Samples of rounds, and the bounds that follow from losses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Signals {
     /// BBR.max_bw_filter: the highest rate of the current and of the previous cycle.
     max_rates: [u64; 2],

@@ -48,7 +48,7 @@ pub(super) struct Failures {
 }
 
 /// The state of a connection with accurate feedback.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct AccurateState {
     config: AccurateEcnConfig,
     pub(super) failures: Failures,
