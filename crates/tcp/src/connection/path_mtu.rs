@@ -16,8 +16,13 @@ use crate::recovery::RecoveryState;
 
 /// Bytes of the timestamps option with its padding.
 const TIMESTAMPS_LEN: u32 = 12;
-/// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.
-const LEAST_MSS: u32 = 500;
+/// A smaller path MTU of IPv4 is more likely an attack than a path, and counts as this one (Linux `min_pmtu`).
+const LEAST_IPV4: u32 = 552;
+/// No path of IPv6 has a smaller MTU (RFC 8200 section 5).
+const LEAST_IPV6: u32 = 1280;
+/// Assumed of an IPv4 router that does not report its MTU: RFC 1191 section 5 suggests a table of common ones, RFC 4821 section 7.2 begins
+/// with this.
+const UNREPORTED: u32 = 1024;
 /// A probe takes part of a window of at least this many segments (Linux `tcp_mtu_probe`).
 const LEAST_WINDOW: u32 = 11;
 
@@ -69,10 +74,13 @@ impl Connection {
     /// A router has reported the MTU of its next hop: what is larger is cut up and sent again.
     pub(super) fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
         let SegmentSizes { headers, options, .. } = self.sizes_by_header();
-        // For an old router that does not report its MTU, the least MTU is assumed (RFC 1191 section 5 suggests a table; RFC 4821's
-        // base of 1024 bytes serves as well).
-        let mtu = if mtu == 0 { 1024 } else { mtu };
-        let mss = mtu.saturating_sub(headers + options).max(LEAST_MSS);
+        let mtu = match mtu {
+            // It is not believed (RFC 8201 section 4).
+            ..LEAST_IPV6 if self.remote.ip.is_ipv6() => return IcmpEffect::Ignored,
+            0 => UNREPORTED,
+            _ => mtu.max(LEAST_IPV4),
+        };
+        let mss = mtu.saturating_sub(headers + options).max(1);
         if self.shrink_syn(mss + options) {
             return IcmpEffect::SmallerSegments;
         }

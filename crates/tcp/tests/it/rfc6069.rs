@@ -2,7 +2,7 @@
 //! RFC 8201, paths with a smaller MTU.
 
 use holdover_base::Duration;
-use holdover_tcp::{ConnectionError, Event, IcmpEffect, Profile, Reason, RetryLimit, State, Timer};
+use holdover_tcp::{Config, ConnectionError, Event, IcmpEffect, Profile, Reason, RetryLimit, State, Timer};
 use holdover_wire::Unreachable;
 
 use crate::script::*;
@@ -188,9 +188,9 @@ fn rfc1191_what_is_not_believed() {
     }
     assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 600 }, 1000), IcmpEffect::Ignored);
     assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 68 }, 0), IcmpEffect::SmallerSegments);
-    assert_eq!(t.connection.snd_mss(), 500);
-    t.expect(data(1, 501));
-    t.expect(data(501, 1001));
+    assert_eq!(t.connection.snd_mss(), 512, "as if it were 552");
+    t.expect(data(1, 513));
+    t.expect(data(513, 1001));
     // A router from before RFC 1191 does not report its MTU.
     let mut t = Script::established(plain());
     t.write(1000);
@@ -198,4 +198,22 @@ fn rfc1191_what_is_not_believed() {
     assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 0 }, 0), IcmpEffect::SmallerSegments);
     assert_eq!(t.connection.snd_mss(), 984);
     t.forget_sent();
+}
+
+/// RFC 8201 section 4: less than 1280 bytes, or no MTU at all, is not believed.
+#[test]
+fn rfc8201_4_no_path_of_ipv6_has_an_mtu_below_1280() {
+    let mut t = Script::connect_over_ipv6(Config { mss: 1_440, ..plain() });
+    t.expect(our_syn());
+    t.inject(syn_ack().mss(1_440));
+    t.expect(ack(1).reason(Reason::HandshakeAck));
+    t.write(1_440);
+    t.expect(data(1, 1_441));
+    for mtu in [0, 1, 68, 552, 1_279, 1_500, u32::MAX] {
+        assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu }, 0), IcmpEffect::Ignored, "{mtu}");
+    }
+    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 1_280 }, 0), IcmpEffect::SmallerSegments);
+    assert_eq!(t.connection.snd_mss(), 1_220);
+    t.expect(data(1, 1_221).reason(Reason::LossRecovery));
+    t.expect(data(1_221, 1_441).reason(Reason::LossRecovery));
 }

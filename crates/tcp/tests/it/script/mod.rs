@@ -82,6 +82,13 @@ impl Script {
         Self::new(connection, iss, irs)
     }
 
+    /// As [`Self::connect`], over IPv6.
+    pub(crate) fn connect_over_ipv6(config: Config) -> Self {
+        let (local, remote) = ("[2001:db8::1]:1000".parse().unwrap(), "[2001:db8::2]:80".parse().unwrap());
+        let opening = Opening { local, remote, ..Self::opening(ISS) };
+        Self::new(Connection::connect(START, Arc::new(config), opening), ISS, IRS)
+    }
+
     /// A connection that a listener opens for `syn`; its SYN-ACK waits to be expected.
     pub(crate) fn accept(config: Config, syn: Inject) -> Self {
         Self::accept_with(config, ISS, IRS, syn)
