@@ -1,6 +1,9 @@
 //! The set of mechanisms of a router.
 
+use std::sync::Arc;
+
 use holdover_filter::Chain;
+use holdover_tcp::Config;
 
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
@@ -86,6 +89,12 @@ pub enum ConfigError {
 }
 
 impl Mechanisms {
+    /// The TCPs of mechanisms that terminate connections.
+    pub fn tcps_mut(&mut self) -> impl Iterator<Item = &mut Arc<Config>> {
+        let m_tcp = self.m_tcp.as_mut().map(|m_tcp| &mut m_tcp.split);
+        self.split.iter_mut().chain(m_tcp).flat_map(|split| [&mut split.fixed, &mut split.mobile])
+    }
+
     /// Checks the mechanisms.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_together()?;

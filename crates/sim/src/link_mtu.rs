@@ -1,10 +1,11 @@
-//! The MTUs of a world's links: whether they are possible, and which segments the hosts at a link's end send.
+//! The MTUs of a world's links: whether they are possible, and which segments the TCPs at a link's end send: those of hosts, and those of
+//! routers that terminate connections.
 
 use std::sync::Arc;
 
 use holdover_tcp::Config;
 
-use crate::config::{FlowConfig, WorldConfig};
+use crate::config::{FlowConfig, GatewayMechanisms, WorldConfig};
 use crate::error::WorldError;
 use crate::ids::NodeId;
 use crate::mtu::LinkMtu;
@@ -26,26 +27,49 @@ pub(crate) fn check(config: &WorldConfig) -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A flow whose ends send and accept segments that fit their own links: of several links, the one with the smallest MTU.
-pub(crate) fn bounded(config: &WorldConfig, flow: &FlowConfig) -> FlowConfig {
-    let mut flow = flow.clone();
-    let headers = if flow.ipv6 { 60 } else { 40 };
-    for (node, stack) in [(flow.from, &mut flow.sender), (flow.to, &mut flow.receiver)] {
-        if let Some(mtu) = mtu_of(config, node) {
-            bound(stack, mtu.saturating_sub(headers));
+/// For each node the smallest MTU of its links, if one of them has an MTU.
+#[derive(Debug)]
+pub(crate) struct OwnMtus {
+    smallest: Vec<Option<u32>>,
+    /// Whether a flow is IPv6.
+    has_ipv6: bool,
+}
+
+impl OwnMtus {
+    pub(crate) fn of(config: &WorldConfig) -> Self {
+        let mut smallest = vec![None; config.nodes.len()];
+        for link in &config.links {
+            let Some(mtu) = link.mtu else { continue };
+            for node in [link.a, link.b] {
+                let own: &mut Option<u32> = &mut smallest[node.index()];
+                *own = Some(own.map_or(mtu.bytes, |known| known.min(mtu.bytes)));
+            }
         }
+        Self { smallest, has_ipv6: config.flows.iter().any(|flow| flow.ipv6) }
     }
-    flow
-}
 
-/// The smallest MTU of a node's links.
-fn mtu_of(config: &WorldConfig, node: NodeId) -> Option<u32> {
-    let own = config.links.iter().filter(|link| link.a == node || link.b == node);
-    own.filter_map(|link| link.mtu).map(|mtu| mtu.bytes).min()
-}
+    /// A flow whose ends send and accept segments that fit their own links.
+    pub(crate) fn bound_flow(&self, flow: &FlowConfig) -> FlowConfig {
+        let mut flow = flow.clone();
+        self.bound(flow.from, flow.ipv6, &mut flow.sender);
+        self.bound(flow.to, flow.ipv6, &mut flow.receiver);
+        flow
+    }
 
-fn bound(stack: &mut Arc<Config>, mss: u32) {
-    if u32::from(stack.mss) > mss {
-        Arc::make_mut(stack).mss = u16::try_from(mss).unwrap_or(u16::MAX);
+    /// Mechanisms of a router, whose TCPs send and accept segments that fit its own links.
+    pub(crate) fn bound_gateway(&self, gateway: &GatewayMechanisms) -> GatewayMechanisms {
+        let mut gateway = gateway.clone();
+        for tcp in gateway.mechanisms.tcps_mut() {
+            self.bound(gateway.node, self.has_ipv6, tcp);
+        }
+        gateway
+    }
+
+    fn bound(&self, node: NodeId, is_ipv6: bool, stack: &mut Arc<Config>) {
+        let headers = if is_ipv6 { 60 } else { 40 };
+        let Some(most) = self.smallest[node.index()].map(|mtu| mtu.saturating_sub(headers)) else { return };
+        if u32::from(stack.mss) > most {
+            Arc::make_mut(stack).mss = u16::try_from(most).unwrap_or(u16::MAX);
+        }
     }
 }

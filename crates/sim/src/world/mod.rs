@@ -30,7 +30,7 @@ use crate::forewarning::Forewarning;
 use crate::gateway::Gateway;
 use crate::host::Host;
 use crate::ids::{FlowId, NodeId};
-use crate::link_mtu::bounded;
+use crate::link_mtu::OwnMtus;
 use crate::mobility::Mobile;
 use crate::network::Network;
 use crate::observer::{NoObserver, Observer};
@@ -107,11 +107,13 @@ impl World {
             mobiles.push(Mobile::new(mobile, name, config.cells.len(), config.seed));
         }
         check::all_is_within_reach(&config, &network)?;
+        let mtus = OwnMtus::of(&config);
         let flows: Vec<Flow> = (0..)
             .zip(&config.flows)
-            .map(|(id, flow)| Flow::new(FlowId(id), &bounded(&config, flow), config.seed))
+            .map(|(id, flow)| Flow::new(FlowId(id), &mtus.bound_flow(flow), config.seed))
             .collect();
-        let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &config, &addresses)).collect();
+        let gateway = |gateway| Gateway::new(&mtus.bound_gateway(gateway), &config, &addresses);
+        let gateways = config.gateways.iter().map(gateway).collect();
         let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
         let mut world = Self {
             home_agents: registration::home_agents(&config),

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use holdover_base::{Duration, Instant};
+use holdover_gateway::Mechanisms;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::split::SplitConfig;
 use holdover_sim::{
-    Dropped, FlowConfig, FlowReport, FlowStatus, Frame, HostAddressing, LinkBetween, LinkMtu, NodeId, Observer, Place,
-    Transit, World, WorldConfig, WorldError,
+    Dropped, FlowConfig, FlowReport, FlowStatus, Frame, GatewayMechanisms, HostAddressing, LinkBetween, LinkMtu,
+    NodeId, Observer, Place, Transit, World, WorldConfig, WorldError,
 };
 use holdover_tcp::{MtuProbing, Profile, Reason};
 
@@ -146,6 +149,25 @@ fn a_hosts_own_link_bounds_its_segments_and_its_peers() {
     }
 }
 
+// Claim: A router that terminates connections (`split`, `m_tcp`) sends and accepts segments that fit its own links, like a host.
+#[test]
+fn a_router_that_terminates_connections_knows_the_mtu_of_its_links() {
+    let split = || SplitConfig::with(Profile::Linux6Cubic.config());
+    let none = Mechanisms::default;
+    for mechanisms in
+        [Mechanisms { split: Some(split()), ..none() }, Mechanisms { m_tcp: Some(MTcpConfig::with(split())), ..none() }]
+    {
+        for (ipv6, most) in [(false, 1348), (true, 1328)] {
+            let mut config = world(Some(BLACK_HOLE), FlowConfig { ipv6, ..upload(MtuProbing::Off) });
+            let (mechanisms, mobiles) = (mechanisms.clone(), vec![NodeId(0)]);
+            config.gateways = vec![GatewayMechanisms { node: NEAR, mechanisms, mobiles, hears_links: false }];
+            let (sizes, report, _) = run(config);
+            assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 2_000_000), "IPv6: {ipv6}");
+            assert_eq!((sizes.drops.len(), sizes.from_client.last()), (0, Some(&most)), "IPv6: {ipv6}");
+        }
+    }
+}
+
 // Claim: Datagrams are not fragmented: a host drops those that exceed the MTU of its link, a router reports them.
 #[test]
 fn datagrams_are_not_fragmented() {
@@ -174,6 +196,26 @@ fn an_mtu_that_no_packet_exceeds_changes_nothing() {
         log
     };
     assert!(logged(None) == logged(Some(LinkMtu::new(1500))));
+}
+
+/// The largest segments of all, over a path that carries them and over one that takes the least.
+#[test]
+fn extreme_mtus_carry_transfers() {
+    for (bytes, most) in [(LinkMtu::MOST, 65_483), (LinkMtu::LEAST_IPV4, 524)] {
+        for probing in [MtuProbing::Off, MtuProbing::AfterBlackHole, MtuProbing::Always] {
+            let mut config = Profile::Linux6Cubic.config();
+            config.mss = 65_495;
+            config.path_mtu.probing = probing;
+            let upload = with_stack(flow("upload", 0, 1, bulk_bytes(2_000_000)), config);
+            let (sizes, report, _) = run(world(Some(LinkMtu::new(bytes)), upload));
+            assert_eq!(
+                (report.status, report.bytes_received),
+                (FlowStatus::Completed, 2_000_000),
+                "{bytes} {probing:?}"
+            );
+            assert!(sizes.from_client.contains(&most) || probing == MtuProbing::Always, "{bytes} {probing:?}");
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::config::Config;
 use crate::congestion::CongestionWindow;
 use crate::state::State;
 
+/// Bytes of the timestamps option with its padding.
+const TIMESTAMPS_LEN: u16 = 12;
+
 /// State to resume a connection in another endpoint. Unacknowledged data in either direction is not part of it: its
 /// writer, respectively the peer, sends it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,12 +67,14 @@ impl Connection {
     pub fn resume(now: Instant, config: Arc<Config>, resumption: &Resumption) -> Self {
         let Resumption { local, remote, snd_una, rcv_nxt, .. } = *resumption;
         let opening = Opening { local, remote, iss: snd_una - 1, timestamp_offset: 0 };
+        let own_mss = config.mss.saturating_sub(if resumption.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 });
         let mut connection = Self::new(now, config, opening, resumption.state(), false);
         let snd = &mut connection.snd;
         (snd.una, snd.nxt, snd.sml) = (snd_una, snd_una, snd_una);
         (snd.wnd, snd.max_wnd) = (resumption.snd_wnd, resumption.snd_wnd);
         (snd.wl1, snd.wl2) = (rcv_nxt, snd_una);
-        snd.mss = u32::from(resumption.snd_mss).max(1);
+        // The links of the two endpoints may have different MTUs.
+        snd.mss = u32::from(resumption.snd_mss.min(own_mss)).max(1);
         snd.handshake_sent = true;
         if resumption.is_sent_all {
             (snd.closing, snd.fin) = (true, Some(snd_una - 1));
@@ -244,6 +249,19 @@ mod tests {
             heard(now, &mut next, id);
         }
         assert_eq!(next.connection(id).unwrap().rcv.capacity, 81_920, "9600 bytes a round trip are no reason to grow");
+    }
+
+    /// An endpoint whose link has a smaller MTU sends segments that fit it.
+    #[test]
+    fn segments_fit_the_link_of_the_new_endpoint() {
+        let (_, _, mut server, of_server) = opened(Profile::Linux6Cubic);
+        let old = server.withdraw(of_server).unwrap();
+        let resumption = Resumption { snd_mss: 1448, ..old.resumption(Instant::ZERO, old.rcv_nxt()).unwrap() };
+        for (mss, expected) in [(1460, 1448), (1360, 1348), (9_000, 1448), (10, 1)] {
+            let config = Config { mss, ..Profile::Linux6Cubic.config() };
+            let connection = Connection::resume(Instant::ZERO, Arc::new(config), &resumption);
+            assert_eq!(connection.snd_mss(), expected, "with an MSS of {mss}");
+        }
     }
 
     /// Each state after a FIN can be resumed: closed directions stay closed, the others can still be closed.
