@@ -124,21 +124,24 @@ impl Kernel {
         self.steps >= MAX_STEPS
     }
 
-    /// Handles an incoming packet.
+    /// Handles an incoming packet. No socket has a key, and so a signed segment is dropped (Linux `tcp_inbound_hash`).
     pub(crate) fn receive(&mut self, packet: &Packet) {
-        self.endpoint.handle_packet(self.now, packet);
+        if !packet.tcp().is_some_and(|segment| segment.options.is_signed) {
+            self.endpoint.handle_packet(self.now, packet);
+        }
         self.settle();
     }
 
     /// Handles an incoming ICMP error about a segment of the connection between these two.
     pub(crate) fn receive_icmp(&mut self, packet: &Packet, error: &IcmpError, local: SocketAddr, remote: SocketAddr) {
-        if let Some(id) = self.find(local, remote)
-            && let Some(errno) = errno_of(error.kind)
-            && self.may_be_quoted(id, error)
-        {
+        let quoted = self.find(local, remote).filter(|&id| self.may_be_quoted(id, error));
+        if let Some((id, errno)) = quoted.zip(errno_of(error.kind)) {
             self.soft_errors.insert(id, errno);
         }
         self.receive(packet);
+        if let Some(id) = quoted {
+            self.note_reported_mtu(id, error);
+        }
     }
 
     /// Whether an ICMP error quotes a segment that a connection can have sent; Linux ignores all others.
@@ -194,7 +197,10 @@ impl Kernel {
                 self.steps += 1;
                 quiet = false;
                 match event {
-                    Event::Connected => self.enqueue(id),
+                    Event::Connected => {
+                        self.take_reported_mtu(id);
+                        self.enqueue(id);
+                    }
                     Event::PeerClosed => {
                         let of = self.sockets.values_mut().find(|socket| socket.connection() == Some(id));
                         of.into_iter().for_each(|socket| socket.peer_closed = true);

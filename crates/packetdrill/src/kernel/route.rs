@@ -1,13 +1,19 @@
-//! The MTU of the route to the peer, as existing connections know it.
+//! The MTU of the route to the peer, as connections know it.
 //!
+//! A new connection has that of the routing table, or what an ICMP error about another connection has reported (Linux `fib_nh_exception`).
 //! A socket keeps its route after a change of the routing table until it has sent a packet (Linux `sk_dst_check`). TCP computes the size of
 //! its segments before that: the first burst after the change leaves by the old route's MTU.
 
 use std::collections::BTreeSet;
 
+use holdover_base::{Duration, Instant};
 use holdover_tcp::ConnectionId;
+use holdover_wire::{IcmpError, Unreachable};
 
 use super::Kernel;
+
+/// Linux `net.ipv4.route.mtu_expires`.
+const EXPIRY: Duration = Duration::from_secs(600);
 
 /// Connections whose route differs from the routing table's.
 #[derive(Debug)]
@@ -17,11 +23,13 @@ pub(super) struct Routes {
     old: BTreeSet<ConnectionId>,
     /// They have the new route, and have not computed the size of their segments since.
     new: BTreeSet<ConnectionId>,
+    /// The MTU that an ICMP error has reported, and until when it counts.
+    reported: Option<(u32, Instant)>,
 }
 
 impl Routes {
     pub(super) fn new(mtu: u32) -> Self {
-        Self { mtu, old: BTreeSet::new(), new: BTreeSet::new() }
+        Self { mtu, old: BTreeSet::new(), new: BTreeSet::new(), reported: None }
     }
 
     /// The connection has sent a packet.
@@ -39,6 +47,26 @@ impl Kernel {
         if self.routes.mtu != mtu {
             self.routes.mtu = mtu;
             self.routes.old = self.endpoint.connections().map(|(id, _)| id).collect();
+        }
+    }
+
+    /// A connection has taken an ICMP error about a segment of its own.
+    pub(super) fn note_reported_mtu(&mut self, id: ConnectionId, error: &IcmpError) {
+        let Unreachable::PacketTooBig { mtu } = error.kind else { return };
+        let Some(connection) = self.endpoint.connection(id) else { return };
+        // What the connection has not believed is of no use to others.
+        let is_believed = connection.snd_mss() < mtu && mtu < self.routes.mtu;
+        if is_believed {
+            self.routes.reported = Some((mtu, self.now + EXPIRY));
+        }
+    }
+
+    /// A connection is established.
+    pub(super) fn take_reported_mtu(&mut self, id: ConnectionId) {
+        if let Some((mtu, _)) = self.routes.reported.filter(|&(_, until)| self.now < until)
+            && let Some(connection) = self.endpoint.connection_mut(id)
+        {
+            connection.set_path_mtu(mtu);
         }
     }
 

@@ -126,8 +126,10 @@ fn live_segment(flow: &Flow, tcp: &TcpSpec, echo_scaled: bool) -> Result<Segment
             TcpOption::FastOpen(cookie) => take_fast_open(&mut segment.options, cookie, false),
             TcpOption::FastOpenExperimental(cookie) => take_fast_open(&mut segment.options, cookie, true),
             TcpOption::AccurateEcn(option) => segment.options.accurate_ecn = Some(*option),
-            // This TCP does not support MD5 signatures.
-            TcpOption::Md5(_) => segment.options.unknown += 1,
+            TcpOption::Md5(_) => {
+                segment.options.unknown += 1;
+                segment.options.is_signed = true;
+            }
             TcpOption::Nop | TcpOption::End => {}
         }
     }

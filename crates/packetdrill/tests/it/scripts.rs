@@ -360,6 +360,64 @@ fn a_wrong_count_of_marks_is_reported() {
     differs("accurate_ecn.pkt", ("assert tcpi_delivered_ce == 1", "assert tcpi_delivered_ce == 2"), "== 2", "= 1");
 }
 
+// Claim: An MTU that an ICMP error has reported counts for later connections to the same peer, for ten minutes as in Linux; the MSS of a
+// SYN is the interface's.
+#[test]
+fn later_connections_know_the_mtu_that_was_reported() {
+    let script = |wait: u32, sizes: &str| {
+        format!(
+            "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
+            +0 bind(3, ..., ...) = 0
+            +0 listen(3, 2) = 0
+            +0 < S 0:0(0) win 65535 <mss 1460>
+            +0 > S. 0:0(0) ack 1 <mss 1460>
+            +.1 < . 1:1(0) ack 1 win 65535
+            +0 accept(3, ..., ...) = 4
+            +0 write(4, ..., 1000) = 1000
+            +0 > P. 1:1001(1000) ack 1
+            +0 < icmp unreachable frag_needed mtu 840 [1:1001(1000)]
+            +0 > . 1:801(800) ack 1
+            +0 > P. 801:1001(200) ack 1
+            +0 < R. 1:1(0) ack 1001 win 0
+            +{wait} < S 0:0(0) win 65535 <mss 1460>
+            +0 > S. 0:0(0) ack 1 <mss 1460>
+            +.1 < . 1:1(0) ack 1 win 65535
+            +0 accept(3, ..., ...) = 5
+            +0 write(5, ..., 1000) = 1000
+            {sizes}"
+        )
+    };
+    let small = "+0 > . 1:801(800) ack 1\n+0 > P. 801:1001(200) ack 1";
+    let whole = "+0 > P. 1:1001(1000) ack 1";
+    for (wait, sizes) in [(1, small), (599, small), (600, whole)] {
+        let report = run_text(&script(wait, sizes), &RunOptions::default());
+        assert_eq!((report.verdict, report.differences), (Verdict::Passed, vec![]), "after {wait} s");
+    }
+}
+
+// Claim: A segment with a TCP MD5 signature is dropped, as Linux drops it without a key.
+#[test]
+fn signed_segments_are_dropped() {
+    let script = |signature: &str| {
+        format!(
+            "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
+            +0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0
+            +0 bind(3, ..., ...) = 0
+            +0 listen(3, 1) = 0
+            +0 < S 0:0(0) win 1000 <mss 1000>
+            +0 > S. 0:0(0) ack 1 <mss 1460>
+            +.1 < . 1:1(0) ack 1 win 1000 {signature}
+            +0 accept(3, ..., ...) = -1 EAGAIN (Resource temporarily unavailable)
+            +.1 < . 1:1(0) ack 1 win 1000
+            +0 accept(3, ..., ...) = 4"
+        )
+    };
+    let signed = script("<nop,nop,md5 00112233445566778899aabbccddeeff>");
+    let report = run_text(&signed, &RunOptions::default());
+    assert_eq!((report.verdict, report.differences), (Verdict::Passed, vec![]));
+    assert_eq!(run_text(&script(""), &RunOptions::default()).verdict, Verdict::Differs);
+}
+
 // Claim: Unsupported features are named, and scripts that use them are skipped.
 #[test]
 fn unsupported_features_are_named_and_not_run() {
@@ -368,10 +426,7 @@ fn unsupported_features_are_named_and_not_run() {
         (format!("{socket}+0 epoll_create(1) = 5"), "the kernel's epoll"),
         (format!("{socket}+0 < udp (100)"), "UDP"),
         (format!("{socket}+0 > ipv4 1.1.1.1 > 2.2.2.2: . 1:1(0) ack 1"), "IP in IP"),
-        (
-            format!("{socket}+0 < . 1:1(0) ack 1 win 5 <nop,nop,md5 00112233445566778899aabbccddeeff>"),
-            "TCP MD5 signatures",
-        ),
+        (format!("{socket}+0 > . 1:1(0) ack 1 <nop,nop,md5 00112233445566778899aabbccddeeff>"), "TCP MD5 signatures"),
         (format!("{socket}+0 setsockopt(3, SOL_TCP, TCP_NOBODY, [1], 4) = 0"), "TCP_NOBODY in setsockopt()"),
         (format!("`./nowhere.sh`\n{socket}"), "the script ./nowhere.sh is not there"),
         (
