@@ -368,7 +368,7 @@ fn later_connections_know_the_mtu_that_was_reported() {
         format!(
             "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
             +0 bind(3, ..., ...) = 0
-            +0 listen(3, 2) = 0
+            +0 listen(3, 1) = 0
             +0 < S 0:0(0) win 65535 <mss 1460>
             +0 > S. 0:0(0) ack 1 <mss 1460>
             +.1 < . 1:1(0) ack 1 win 65535
@@ -379,11 +379,16 @@ fn later_connections_know_the_mtu_that_was_reported() {
             +0 > . 1:801(800) ack 1
             +0 > P. 801:1001(200) ack 1
             +0 < R. 1:1(0) ack 1001 win 0
-            +{wait} < S 0:0(0) win 65535 <mss 1460>
+            +0 close(4) = 0
+            +0 close(3) = 0
+            +{wait} socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
+            +0 bind(3, ..., ...) = 0
+            +0 listen(3, 1) = 0
+            +0 < S 0:0(0) win 65535 <mss 1460>
             +0 > S. 0:0(0) ack 1 <mss 1460>
             +.1 < . 1:1(0) ack 1 win 65535
-            +0 accept(3, ..., ...) = 5
-            +0 write(5, ..., 1000) = 1000
+            +0 accept(3, ..., ...) = 4
+            +0 write(4, ..., 1000) = 1000
             {sizes}"
         )
     };
