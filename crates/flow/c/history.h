@@ -84,7 +84,7 @@ INLINE void note_data(struct half *half, const struct packet *packet)
 	if (packet->flags & SYN && packet->window_scale == UNKNOWN_SHIFT)
 		half->window_shift = 0;
 	if (packet->len)
-		half->flags &= ~HALF_FLUSHED;
+		half->flags &= ~(HALF_FLUSHED | HALF_ANSWERED | HALF_ANSWERED_MORE);
 	if (packet->flags & SYN || !packet->len)
 		return;
 	half->last_data_at = packet->now;
@@ -161,33 +161,45 @@ INLINE int note_ack(struct half *half, const struct packet *packet)
 	return ADVANCING;
 }
 
-// The sender is shown an ACK of `ack`.
+// Of `shown_every`, in ns.
+#define SHOWN_UNIT 65536ULL
+
+// The sender is shown an ACK of `ack`. What it has sent before a cut is acknowledged for a round trip after it, in ACKs that it does not
+// receive: after the first one without data in between, they share an entry, and leave the entries of those before the cut.
 INLINE void show(struct half *half, u64 now, u32 ack)
 {
 	if (!before(half->shown, ack))
 		return;
 	half->shown = ack;
-	struct shown *shown = &half->shown_lately[half->shown_next & (MOST_SHOWN - 1)];
+	struct shown *last = &half->shown_lately[(half->shown_next - 1) & (MOST_SHOWN - 1)];
 
-	shown->at = now;
-	shown->ack = ack;
-	half->shown_next = (half->shown_next + 1) & (MOST_SHOWN - 1);
-	if (half->shown_len < MOST_SHOWN)
-		half->shown_len++;
+	if (half->flags & HALF_ANSWERED_MORE ||
+	    (half->shown_every && half->shown_len && !(half->flags & HALF_ANSWERED) && since(now, last->at) < half->shown_every * SHOWN_UNIT)) {
+		last->ack = ack;
+	} else {
+		struct shown *shown = &half->shown_lately[half->shown_next & (MOST_SHOWN - 1)];
+
+		shown->at = now;
+		shown->ack = ack;
+		shown->val = half->last_val;
+		half->shown_next = (half->shown_next + 1) & (MOST_SHOWN - 1);
+		if (half->shown_len < MOST_SHOWN)
+			half->shown_len++;
+		if (half->flags & HALF_ANSWERED)
+			half->flags |= HALF_ANSWERED_MORE;
+	}
+	half->flags |= HALF_ANSWERED;
 }
 
-// Header prediction does not remember each ACK that was shown: the ring is filled with the last one, at the time of the last one that
-// is remembered.
+// Header prediction does not remember each ACK that was shown: the last one stands for all.
 INLINE void forget_shown(struct half *half, u32 ack)
 {
 	u64 at = half->shown_len ? half->shown_lately[(half->shown_next - 1) & (MOST_SHOWN - 1)].at : 0;
 
-	UNROLL
-	for (int n = 0; n < MOST_SHOWN; n++) {
-		half->shown_lately[n].at = at;
-		half->shown_lately[n].ack = ack;
-	}
-	half->shown_len = MOST_SHOWN;
+	half->shown_lately[0].at = at;
+	half->shown_lately[0].ack = ack;
+	half->shown_next = half->shown_len = 1;
+	half->flags = (half->flags | HALF_FORGOT) & ~HALF_ANSWERED_MORE;
 }
 
 INLINE void flush_by(struct half *half, u64 at)
@@ -229,6 +241,17 @@ INLINE u64 whole_micros(u64 nanos)
 // Of a fast flow no packet may be looked at for some 4 ms (header_prediction.h), which is no pause.
 #define SELDOM (8 * MS)
 
+// ACKs within this part of the shortest round trip to a sender beyond a link share an entry of `shown_lately`, so that those on their way
+// to it when the link breaks, half a round trip, need half of the ring.
+#define PART_SHOWN 16
+
+INLINE u16 shown_every(const struct flow *flow)
+{
+	u64 every = flow->flags & TRIP_BEYOND ? flow->least / (PART_SHOWN * SHOWN_UNIT) : 0;
+
+	return every > 0xffff ? 0xffff : every;
+}
+
 // Measures the bytes in flight: those acknowledged in a round trip.
 INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
 {
@@ -258,4 +281,5 @@ INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
 	}
 	half->flight_since = now;
 	half->flight_from = half->bytes_acked;
+	half->shown_every = shown_every(flow);
 }

@@ -22,11 +22,11 @@ struct run {
 	u32 size;
 };
 
-// An ACK that the sender was shown.
+// An ACK that the sender was shown: the last of those that share the place, and time and TSval of the first of them.
 struct shown {
 	u64 at;
 	u32 ack;
-	u32 unused;
+	u32 val;
 };
 
 // A SACK block.
@@ -45,7 +45,8 @@ struct half {
 	u64 flush_at;       // held ACKs are to be flushed then; 0 without HALF_TO_FLUSH
 	u32 longest_segment;
 	u32 flight_bytes;   // in flight during the last round trip; 0 if unknown, or if the flow is fast
-	u32 shown_next;     // where the next entry of `shown_lately`, a ring, goes
+	u16 shown_next;     // where the next entry of `shown_lately`, a ring, goes
+	u16 shown_every;    // ACKs within so much time share an entry, in units of 65,536 ns
 	u32 withheld, lowered; // ACKs
 	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
 	// For every packet.
@@ -94,6 +95,9 @@ struct half {
 #define HALF_RESUMED 0x2000   // the sender has retransmitted after a long silence, and the receiver has not answered yet
 #define HALF_STAMPED 0x4000   // `first_stamp*` and `newest_stamp*` are valid
 #define HALF_TO_FLUSH 0x8000  // `flush_at` is valid
+#define HALF_ANSWERED 0x10000 // the sender was shown an ACK after its last data,
+#define HALF_ANSWERED_MORE 0x20000 // and others, which share an entry of `shown_lately`
+#define HALF_FORGOT 0x40000   // ACKs were shown before the first one in `shown_lately`
 
 // What is remembered of a connection. The members are ordered by how often packets need them, in cache lines.
 struct flow {

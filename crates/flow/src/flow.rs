@@ -152,8 +152,18 @@ impl Flow {
     /// data, with the number of the last byte that the peer has acknowledged (RFC 9293 section 3.8.4). `None` before
     /// the peer's first ACK.
     pub fn keep_alive(&self, connection: Connection) -> Option<Packet> {
+        self.keep_alive_showing(self.outgoing.shown(), connection)
+    }
+
+    /// As [`Self::keep_alive`], with the oldest ACK that is remembered: the peer learns nothing by it even if it takes ACKs from such
+    /// segments, as RFC 9293 allows (section 3.10.7.4) and Linux does not.
+    pub fn inquiry(&self, connection: Connection) -> Option<Packet> {
+        self.keep_alive_showing(self.outgoing.oldest_shown(), connection)
+    }
+
+    fn keep_alive_showing(&self, ack: Seq, connection: Connection) -> Option<Packet> {
         let acked = self.incoming.acked()?;
-        let mut packet = self.outgoing.ack_up_to(self.outgoing.shown(), connection)?;
+        let mut packet = self.outgoing.ack_up_to(ack, connection)?;
         tcp_mut(&mut packet)?.seq = acked - 1;
         Some(packet)
     }

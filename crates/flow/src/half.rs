@@ -8,10 +8,14 @@ use holdover_wire::{Packet, SackBlocks, Seq, SeqRange, Timestamps};
 use crate::ffi;
 use crate::flow::time;
 use crate::layout::{
-    HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED, HALF_RECORDING,
-    HALF_RESET, HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, Run, UNKNOWN_SHIFT,
+    HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_FORGOT, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED,
+    HALF_RECORDING, HALF_RESET, HALF_RESUMED, HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, Run, Shown,
+    UNKNOWN_SHIFT,
 };
 use crate::segment::{self, Form};
+
+/// The most ACKs of [`Half::may_be_received`]: some 2 kB in packets.
+const MOST_RECEIVED: usize = 32;
 
 impl Half {
     pub(crate) const fn has(&self, flag: u32) -> bool {
@@ -28,6 +32,11 @@ impl Half {
         Seq::new(self.shown)
     }
 
+    /// The oldest ACK shown to the sender that is remembered.
+    pub(crate) fn oldest_shown(&self) -> Seq {
+        self.shown_lately().first().map_or(self.shown(), |shown| Seq::new(shown.ack))
+    }
+
     /// Whether the receiver has acknowledged more than the sender was shown.
     pub fn is_held(&self) -> bool {
         self.acked().is_some_and(|acked| acked.gt(self.shown()))
@@ -41,13 +50,49 @@ impl Half {
     /// The ACKs shown to the sender from `since` on, preceded by the last one before, oldest first; `None` if there
     /// were more than the ring holds.
     pub fn shown_since(&self, since: Instant) -> Option<Vec<Seq>> {
+        let shown = self.shown_lately();
+        let before = shown.iter().take_while(|shown| Instant::from_nanos(shown.at) < since).count();
+        let is_forgotten = before == 0 && (shown.len() == MOST_SHOWN || self.has(HALF_FORGOT));
+        (!is_forgotten).then(|| shown[before.saturating_sub(1)..].iter().map(|shown| Seq::new(shown.ack)).collect())
+    }
+
+    /// ACKs of which one, or one less than a segment below it, is the last that the sender has received, oldest first. It has
+    /// received none of those shown from `since` on, except perhaps the first ones. If known, `echo` is the TSval of the newest
+    /// segment that it has received; a retransmission after a long silence shows the ACK itself.
+    pub fn may_be_received(&self, since: Instant, echo: Option<u32>) -> Vec<Seq> {
+        if self.has(HALF_RESUMED) {
+            return vec![Seq::new(self.resumed_from)];
+        }
+        let shown = self.shown_lately();
+        // ACKs that were shown after the sender's last data share the last place.
+        let is_tail = |place: usize| place + 1 == shown.len() && shown[place].at >= self.last_data_at;
+        let (from, to) = match echo.and_then(|echo| echoed(&shown, echo)) {
+            Some(places) => places,
+            None => {
+                let before = shown.iter().take_while(|shown| Instant::from_nanos(shown.at) < since).count();
+                (before.saturating_sub(1), shown.len())
+            }
+        };
+        let segment = self.newest_run().map_or(self.longest_segment, |run| run.size).max(1);
+        let mut acks = Vec::new();
+        for place in from..to {
+            let ack = Seq::new(shown[place].ack);
+            if let Some(before) = place.checked_sub(1).filter(|_| !is_tail(place)) {
+                let first = Seq::new(shown[before].ack);
+                acks.extend(within(first, ack, segment));
+            }
+            acks.push(ack);
+        }
+        acks.dedup();
+        let surplus = acks.len().saturating_sub(MOST_RECEIVED);
+        acks.split_off(surplus)
+    }
+
+    /// The ring of ACKs shown, oldest first.
+    fn shown_lately(&self) -> Vec<Shown> {
         let len = usize::from(self.shown_len).min(MOST_SHOWN);
-        let first = (self.shown_next as usize).wrapping_sub(len);
-        // A ring buffer.
-        let acks = (0..len).map(|index| self.shown_lately[first.wrapping_add(index) % MOST_SHOWN]);
-        let before = acks.clone().take_while(|shown| Instant::from_nanos(shown.at) < since).count();
-        let is_forgotten = before == 0 && len == MOST_SHOWN;
-        (!is_forgotten).then(|| acks.skip(before.saturating_sub(1)).map(|shown| Seq::new(shown.ack)).collect())
+        let first = usize::from(self.shown_next).wrapping_sub(len);
+        (0..len).map(|index| self.shown_lately[first.wrapping_add(index) % MOST_SHOWN]).collect()
     }
 
     /// The newest segments with data.
@@ -167,6 +212,11 @@ impl Half {
         self.stamps().map(|[_, (_, newest)]| newest)
     }
 
+    /// The timestamp that the receiver's last segment echoes.
+    pub fn last_echo(&self) -> Option<u32> {
+        (self.has(HALF_LAST) && self.has(HALF_LAST_STAMPS)).then_some(self.last_ecr)
+    }
+
     /// The receiver's last ACK, repeated, with its SACK blocks. `receiver` is the connection from the receiver's view.
     pub fn last_ack(&self, receiver: Connection) -> Option<Packet> {
         let mut packet = self.last().repeat(receiver)?;
@@ -215,6 +265,21 @@ impl Half {
         let blocks = &self.sack[..usize::from(self.sack_len).min(MOST_BLOCKS)];
         blocks.iter().map(|block| SeqRange::new(Seq::new(block.start), Seq::new(block.end))).collect()
     }
+}
+
+/// The places from the first to behind the last of `shown` in which the ACK may be whose TSval a sender echoes; `None` if all are
+/// newer. ACKs that share a place are those up to the TSval of the next one.
+fn echoed(shown: &[Shown], echo: u32) -> Option<(usize, usize)> {
+    let echo = Seq::new(echo);
+    let until = shown.iter().take_while(|shown| Seq::new(shown.val).le(echo)).count();
+    let earlier = shown[..until].iter().take_while(|shown| Seq::new(shown.val).lt(echo)).count();
+    (until > 0).then_some((earlier.saturating_sub(1), until))
+}
+
+/// Where segments begin between two ACKs.
+fn within(first: Seq, last: Seq, segment: u32) -> impl Iterator<Item = Seq> {
+    let segments = last.saturating_since(first).saturating_sub(1) / segment;
+    (1..=segments).map(move |number| first + number * segment)
 }
 
 #[cfg(test)]

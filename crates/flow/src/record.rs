@@ -396,10 +396,10 @@ impl HalfRecord {
         let len = if self.is_cut { MOST_SHOWN } else { self.shown_lately.len().min(MOST_SHOWN) };
         for (place, slot) in half.shown_lately[..len].iter_mut().enumerate() {
             let (ack, age) = self.shown_lately.get(len - 1 - place).copied().unwrap_or(oldest);
-            *slot = Shown { at: moment(now, age).max(1), ack, unused: 0 };
+            *slot = Shown { at: moment(now, age).max(1), ack, val: self.last_val.wrapping_add(1) };
         }
         half.shown_len = len as u8;
-        half.shown_next = (len % MOST_SHOWN) as u32;
+        half.shown_next = (len % MOST_SHOWN) as u16;
     }
 
     /// Whether the record has everything that a half has.
@@ -563,7 +563,7 @@ fn newest_part(run: &Run) -> Run {
 /// The ACKs that were shown last, the newest first.
 fn newest_shown(half: &Half) -> impl Iterator<Item = Shown> + '_ {
     let len = usize::from(half.shown_len).min(MOST_SHOWN);
-    let next = half.shown_next as usize;
+    let next = usize::from(half.shown_next);
     (1..=len).map(move |back| half.shown_lately[next.wrapping_sub(back) % MOST_SHOWN])
 }
 

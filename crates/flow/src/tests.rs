@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod cache_lines;
+mod shown;
 
 const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));

@@ -218,7 +218,7 @@ fn usual_parts(direction: Direction, has_data: bool, before: &Flow) -> Vec<Part>
     if !has_data {
         let half = offset_of_half(direction);
         let shown =
-            half + offset_of!(Half, shown_lately) + before.half(direction).shown_next as usize * size_of::<Shown>();
+            half + offset_of!(Half, shown_lately) + usize::from(before.half(direction).shown_next) * size_of::<Shown>();
         let for_acks = half + offset_of!(Half, advanced_at);
         parts.push(("the line for ACKs", for_acks..for_acks + LINE));
         parts.push(("an ACK shown", shown..shown + size_of::<Shown>()));

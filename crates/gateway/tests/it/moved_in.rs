@@ -18,9 +18,9 @@ fn connection() -> Connection {
 }
 
 /// The flow table of one mobile host.
-struct Flows {
-    flows: BTreeMap<Connection, Flow>,
-    link: Link,
+pub(crate) struct Flows {
+    pub(crate) flows: BTreeMap<Connection, Flow>,
+    pub(crate) link: Link,
 }
 
 impl FlowTable for Flows {

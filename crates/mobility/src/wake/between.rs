@@ -10,6 +10,8 @@
 //! the rest of what the gateway knows retransmits data that has arrived. So the receiver is asked for its newest ACK by an
 //! empty segment: while it is absent, on one connection, so that the answer arrives with the first sign of its return;
 //! and with the first attempt to wake each connection on which nothing has arrived by then.
+//!
+//! An absent sender is asked in the same way: the answer's TSecr shows which ACKs it has received ([`crate::release`]).
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Connection;
@@ -17,6 +19,7 @@ use holdover_flow::{Flow, FlowTable, Half as FlowHalf};
 
 use super::at::At;
 use super::attempt::path_probe;
+use super::half::UNDER_WAY;
 use super::{WakeConfig, WakeControl};
 use crate::Direction;
 
@@ -35,7 +38,7 @@ impl WakeControl {
     pub fn ask_receiver(&mut self, now: Instant, path: &impl FlowTable) {
         let Some(down_at) = self.link.down_at.filter(|_| !self.link.is_up()) else { return };
         let Some(connection) = self.inquiry.due(now, down_at) else { return };
-        let Some(flow) = path.snapshot(connection).filter(|flow| may_have_more(flow, down_at)) else { return };
+        let Some(flow) = path.snapshot(connection).filter(|flow| may_tell_more(flow, down_at)) else { return };
         let at = At { connection, direction: Direction::Outgoing };
         self.ready.extend(path_probe(at, &flow).map(|probe| (connection, probe)));
     }
@@ -44,7 +47,7 @@ impl WakeControl {
 /// See [`WakeControl::ask_receiver`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Inquiry {
-    /// The connection with the most recent data among those with data in flight, and the time of these.
+    /// The connection with the most recent data among those with data in flight to the receiver, or from it; and the time of these.
     connection: Option<(Instant, Connection)>,
     asked_at: Option<Instant>,
 }
@@ -56,7 +59,8 @@ impl Inquiry {
     /// The link breaks: a connection over it.
     pub(super) fn consider(&mut self, connection: Connection, flow: &Flow) {
         let sent = flow.half(Direction::Incoming);
-        let found = sent.last_data_at().filter(|_| sent.awaits_ack()).map(|at| (at, connection));
+        let sent_at = sent.last_data_at().filter(|_| sent.awaits_ack());
+        let found = sent_at.max(flow.half(Direction::Outgoing).last_data_at()).map(|at| (at, connection));
         self.connection = self.connection.max(found);
     }
 
@@ -69,9 +73,20 @@ impl Inquiry {
     }
 }
 
+/// Whether an answer may show more than is known: what the receiver has acknowledged, or which ACKs it has received as a sender.
+fn may_tell_more(flow: &Flow, cut_at: Instant) -> bool {
+    let sent_at = flow.half(Direction::Outgoing).last_data_at();
+    let is_sender = sent_at.is_some_and(|at| cut_at.saturating_since(at) <= UNDER_WAY);
+    is_unheard(flow, cut_at) && (flow.awaits_ack() || is_sender)
+}
+
 /// Whether the receiver may have acknowledged more than is known: data is in flight, and nothing has arrived since the cut.
 pub(super) fn may_have_more(flow: &Flow, cut_at: Instant) -> bool {
-    flow.awaits_ack() && flow.heard_at().is_none_or(|at| at < cut_at)
+    flow.awaits_ack() && is_unheard(flow, cut_at)
+}
+
+fn is_unheard(flow: &Flow, cut_at: Instant) -> bool {
+    flow.heard_at().is_none_or(|at| at < cut_at)
 }
 
 /// Whether the receiver may be cut off, so that held ACKs must not be flushed.

@@ -9,13 +9,13 @@ use super::attempt::Path;
 use super::{OwnData, WakeConfig};
 use crate::ack_train::AckTrain;
 use crate::echo_clock::EchoClock;
-use crate::release::Extent;
+use crate::release::{Beyond, Extent, Lost};
 use crate::unreachable_poke::{self, Pacing};
 use crate::{Direction, Injected, hold_back, release};
 
 /// Data counts as in flight if some arrived within this time before the host learnt of the cut, which may be long after
 /// it (a missed beacon, a modem that retries).
-const UNDER_WAY: Duration = Duration::from_secs(10);
+pub(super) const UNDER_WAY: Duration = Duration::from_secs(10);
 
 /// The duplicates that indicate a loss to a sender; the first of them may acknowledge something.
 const DUPLICATES: usize = 4;
@@ -371,11 +371,16 @@ impl Half {
         let flow = connection.half(at.direction);
         // ACKs flushed after the last data may have gone into a broken link.
         let last_heard = flow.last_data_at().map_or(cut_at, |data_at| data_at.min(cut_at));
-        let on_their_way = connection.least_round_trip().unwrap_or_default() / 2 + release::LADDER_MARGIN;
+        let beyond = connection.round_trip_beyond().map(|_| Beyond { echo: answered_echo(connection, at, cut_at) });
+        // A gateway's steps below the sender's SND.UNA cost nothing, and ACKs may be queued at the link.
+        let round_trip =
+            if beyond.is_some() { connection.smoothed_round_trip() } else { connection.least_round_trip() };
+        let on_their_way = round_trip.unwrap_or_default() / 2 + release::LADDER_MARGIN;
         let lost_after = last_heard - config.release.ladder.max(on_their_way);
         let echo = fresh_echo(config, at.direction, connection, &clock_of(flow), now)
             .or(config.release.refresh_timestamps.then_some(release::NO_ECHO));
-        release::acks(&config.release, flow, at.connection, at.direction, (lost_after, self.step_from), extent, echo)
+        let lost = Lost { after: lost_after, last: self.step_from, beyond };
+        release::acks(&config.release, flow, at.connection, at.direction, lost, extent, echo)
     }
 
     /// The release to a far sender that has been silent since `silent_since`, as a probe of a path that may be down: it changes no
@@ -474,6 +479,13 @@ fn fresh_echo(
 ) -> Option<u32> {
     let (latest, beyond) = (connection.latest_round_trip(), connection.round_trip_beyond());
     config.release.refresh_timestamps.then(|| release::fresh_echo(clock, direction, latest, beyond, now)).flatten()
+}
+
+/// What the sender beyond the link echoes since `cut_at` in answers to probes. Its data shows by itself what it has received.
+fn answered_echo(connection: &Flow, at: At, cut_at: Instant) -> Option<u32> {
+    let data_at = connection.half(at.direction).last_data_at();
+    let is_answer = |heard_at: &Instant| *heard_at > cut_at && data_at.is_none_or(|data_at| *heard_at > data_at);
+    connection.heard_at().filter(is_answer).and_then(|_| connection.half(at.direction.opposite()).last_echo())
 }
 
 /// The times of link-down and link-up, for one connection.
