@@ -17,4 +17,5 @@ mod split;
 mod supervisor;
 mod support;
 mod thesis;
+mod uploads;
 mod worlds;

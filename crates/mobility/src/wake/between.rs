@@ -18,7 +18,6 @@ use holdover_filter::Connection;
 use holdover_flow::{Flow, FlowTable, Half as FlowHalf};
 
 use super::at::At;
-use super::attempt::path_probe;
 use super::half::UNDER_WAY;
 use super::{WakeConfig, WakeControl};
 use crate::Direction;
@@ -40,7 +39,7 @@ impl WakeControl {
         let Some(connection) = self.inquiry.due(now, down_at) else { return };
         let Some(flow) = path.snapshot(connection).filter(|flow| may_tell_more(flow, down_at)) else { return };
         let at = At { connection, direction: Direction::Outgoing };
-        self.ready.extend(path_probe(at, &flow).map(|probe| (connection, probe)));
+        self.ready.extend(flow.inquiry(at.receiver()).map(|inquiry| (connection, at.inject(inquiry))));
     }
 }
 
@@ -237,7 +236,7 @@ mod tests {
     // Claim: At a gateway, the second step of the first ACK after a long silence follows within 7 ms, although other ACKs are
     // kept. An absent mobile host is asked for its newest ACK on one connection, at growing intervals and until it answers; the
     // release shows that ACK. One that has not answered is asked with the first attempt to wake its sender.
-    // Tests: `between::an_absent_receiver_is_asked_for_its_newest_ack`,
+    // Tests: `between::an_absent_receiver_is_asked_for_its_newest_ack`, `between::an_absent_sender_is_asked_as_well`,
     // `between::a_receiver_that_stays_away_is_asked_less_and_less_often`,
     // `between::one_that_has_not_answered_is_asked_when_its_sender_is_woken`
     #[test]
@@ -280,6 +279,37 @@ mod tests {
         let acks: Vec<Seq> = made.iter().filter_map(|made| Some(made.packet.tcp()?.ack)).collect();
         assert!(made.iter().all(|made| made.direction == Direction::Incoming), "it is not asked again: {made:?}");
         assert_eq!(acks, [acked - 4000 + 1, acked + 5000]);
+    }
+
+    /// Asking shows nothing that it may not have received.
+    #[test]
+    fn an_absent_sender_is_asked_as_well() {
+        let mut t = Transfer::new(true);
+        while t.acked != t.sent {
+            t.acknowledge();
+            t.pass_a_millisecond();
+        }
+        let stamps = t.stamps(t.now);
+        let data = |seq: u32| Segment {
+            seq: Seq::new(seq),
+            flags: Flags::ACK,
+            window: 60_000,
+            options: stamps.clone(),
+            payload: Bytes::from_static(&[1; 1000]),
+            ..Segment::default()
+        };
+        for number in 0..40 {
+            let (seq, ack) = (t.sent, Seq::new(1 + number * 1000));
+            t.pass(Direction::Incoming, Segment { ack: seq, ..data(1 + number * 1000) });
+            t.pass(Direction::Outgoing, Segment { seq, ack, payload: Bytes::new(), ..data(0) });
+            t.now += Duration::from_millis(1);
+        }
+        t.breaks();
+        let asked = t.asked(20, Transfer::ask);
+        assert_eq!(asked.len(), 20);
+        assert!(asked.iter().all(|segment| segment.seq == t.acked - 1));
+        let latest = asked.iter().map(|segment| segment.ack).fold(Seq::new(0), Seq::max);
+        assert!(latest.lt(Seq::new(1 + 30 * 1000)), "{latest}");
     }
 
     #[test]
