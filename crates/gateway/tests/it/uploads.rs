@@ -78,7 +78,7 @@ struct Gateway {
 
 impl Gateway {
     fn new(has_steps: bool) -> Self {
-        let mut treatment = Mode::Buffer.treatment(true);
+        let mut treatment = Mode::Buffer.treatment(true, false);
         if let Treatment::Wake(config) = &mut treatment {
             config.release.two_steps = has_steps;
         }
