@@ -77,14 +77,15 @@ fn traffic_class(world: &World) {
     gateway.says(mobile, "present");
     send_all();
     let mut buffer = [0; 2000];
-    for number in 0..512 {
-        let expected = number as u8;
-        let found = wait_for("a datagram", || {
-            let heard = heard.receive(&mut buffer, holdover_base::Duration::from_millis(50)).unwrap()?;
-            read(fixed, &buffer[..heard.len])
-        });
-        assert_eq!(found, (expected, expected), "datagram {number}");
+    let mut found = Vec::new();
+    while found.len() < 512 {
+        let Some(heard) = heard.receive(&mut buffer, holdover_base::Duration::from_secs(2)).unwrap() else { break };
+        found.extend(read(fixed, &buffer[..heard.len]));
     }
+    // If the kernel moves the daemon to another processor, a veth pair delivers from the queues of both at once.
+    found.sort_unstable();
+    let expected: Vec<_> = (0..=255).flat_map(|class| [(class, class); 2]).collect();
+    assert_eq!(found, expected, "{:?}", gateway.status());
     let status = gateway.status();
     assert!(status.buffer.released >= 256, "{status:?}");
 }
