@@ -50,7 +50,7 @@ INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
 	half->runs_len = has_end;
 	half->shown_len = half->sack_len = 0;
 	half->window_shift = side->window_shift;
-	half->shown_next = 0;
+	half->shown_next = half->shown_every = 0;
 	half->runs[0].start = half->runs[0].end = side->end;
 	half->runs[0].size = side->longest_segment ? side->longest_segment : 1;
 	half->first_stamp_at = half->refresh_at = half->refresh_ticks_per_sec = 0;

@@ -185,7 +185,8 @@ INLINE void show(struct half *half, u64 now, u32 ack)
 		half->shown_next = (half->shown_next + 1) & (MOST_SHOWN - 1);
 		if (half->shown_len < MOST_SHOWN)
 			half->shown_len++;
-		if (half->flags & HALF_ANSWERED)
+		// A host itself sends the ACKs of a burst together, and its ladder needs each.
+		if (half->flags & HALF_ANSWERED && half->shown_every)
 			half->flags |= HALF_ANSWERED_MORE;
 	}
 	half->flags |= HALF_ANSWERED;
@@ -247,9 +248,11 @@ INLINE u64 whole_micros(u64 nanos)
 
 INLINE u16 shown_every(const struct flow *flow)
 {
-	u64 every = flow->flags & TRIP_BEYOND ? flow->least / (PART_SHOWN * SHOWN_UNIT) : 0;
+	u64 every = flow->least / (PART_SHOWN * SHOWN_UNIT);
 
-	return every > 0xffff ? 0xffff : every;
+	if (!(flow->flags & TRIP_BEYOND))
+		return 0;
+	return !every ? 1 : every > 0xffff ? 0xffff : every;
 }
 
 // Measures the bytes in flight: those acknowledged in a round trip.

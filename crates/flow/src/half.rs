@@ -64,7 +64,7 @@ impl Half {
             return vec![Seq::new(self.resumed_from)];
         }
         let shown = self.shown_lately();
-        // ACKs that were shown after the sender's last data share the last place.
+        // ACKs that were shown after the sender's last data share the last place. Without an echo they count as lost.
         let is_tail = |place: usize| place + 1 == shown.len() && shown[place].at >= self.last_data_at;
         let (from, to) = match echo.and_then(|echo| echoed(&shown, echo)) {
             Some(places) => places,
@@ -73,11 +73,13 @@ impl Half {
                 (before.saturating_sub(1), shown.len())
             }
         };
-        let segment = self.newest_run().map_or(self.longest_segment, |run| run.size).max(1);
+        // The last segments of a transfer may be short ones.
+        let runs = &self.runs[..usize::from(self.runs_len).min(MOST_RUNS)];
+        let segment = runs.iter().map(|run| run.size).max().unwrap_or(self.longest_segment).max(1);
         let mut acks = Vec::new();
         for place in from..to {
             let ack = Seq::new(shown[place].ack);
-            if let Some(before) = place.checked_sub(1).filter(|_| !is_tail(place)) {
+            if let Some(before) = place.checked_sub(1).filter(|_| echo.is_some() || !is_tail(place)) {
                 let first = Seq::new(shown[before].ack);
                 acks.extend(within(first, ack, segment));
             }
@@ -276,10 +278,10 @@ fn echoed(shown: &[Shown], echo: u32) -> Option<(usize, usize)> {
     (until > 0).then_some((earlier.saturating_sub(1), until))
 }
 
-/// Where segments begin between two ACKs.
+/// Where segments begin between two ACKs, the last ones.
 fn within(first: Seq, last: Seq, segment: u32) -> impl Iterator<Item = Seq> {
     let segments = last.saturating_since(first).saturating_sub(1) / segment;
-    (1..=segments).map(move |number| first + number * segment)
+    (segments.saturating_sub(MOST_RECEIVED as u32) + 1..=segments).map(move |number| first + number * segment)
 }
 
 #[cfg(test)]

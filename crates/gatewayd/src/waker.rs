@@ -282,7 +282,10 @@ impl Waker {
     /// A mobile host is removed.
     pub(crate) fn forget(&mut self, mobile: IpAddr) {
         for place in self.modes.links().map(|link| (mobile, link)) {
-            self.controls.remove(&place);
+            if let Some(mut control) = self.controls.remove(&place) {
+                // What it has made, such as ACKs that open windows, is sent all the same.
+                self.shown.extend(core::iter::from_fn(|| control.poll_transmit()).map(|made| (mobile, made)));
+            }
             self.touched.remove(&place);
             if let Some(at) = self.scheduled.remove(&place) {
                 self.deadlines.remove(&(at, place));

@@ -22,6 +22,12 @@ impl HostPrefixes {
         self.0.is_empty()
     }
 
+    /// Of which of these networks a network is a part of a single mobile host, and the bits of prefixes there.
+    pub(crate) fn of_which_a_part(&self, inner: &Network) -> Option<(Network, u8)> {
+        let is_part = |(outer, bits): &(&Network, &u8)| outer.holds(inner) && inner.bits() > **bits;
+        self.0.iter().find(is_part).map(|(outer, bits)| (*outer, *bits))
+    }
+
     /// The networks.
     pub(crate) fn networks(&self) -> impl Iterator<Item = Network> {
         self.0.keys().copied()
@@ -43,20 +49,19 @@ impl HostPrefixes {
 impl Mobiles {
     /// The key of an invalid network or prefix, and what is expected: a mobile host has one mode, and one name.
     pub(super) fn prefix_problem(&self) -> Option<(&'static str, String)> {
-        let Self { modes, networks, prefixes: HostPrefixes(prefixes), exclude, .. } = self;
+        let Self { modes, networks, prefixes, exclude, .. } = self;
         let is_wrong = |(network, bits): &(&Network, &u8)| !(network.bits()..=network.whole()).contains(*bits);
-        if let Some((network, bits)) = prefixes.iter().find(is_wrong) {
+        if let Some((network, bits)) = prefixes.0.iter().find(is_wrong) {
             let (least, most) = (network.bits(), network.whole());
             return Some(("prefixes", format!("{network} has no prefixes of {bits} bits: expected {least} to {most}")));
         }
-        let all = (networks.iter().map(|network| ("networks", network)))
+        let mut all = (networks.iter().map(|network| ("networks", network)))
             .chain(modes.keys().map(|network| ("modes", network)))
             .chain(exclude.iter().map(|network| ("exclude", network)))
-            .chain(prefixes.keys().map(|network| ("prefixes", network)));
-        all.flat_map(|(key, inner)| prefixes.iter().map(move |(outer, bits)| (key, inner, outer, *bits)))
-            .find(|(_, inner, outer, bits)| outer.holds(inner) && inner.bits() > *bits)
-            .map(|(key, inner, outer, bits)| {
-                (key, format!("{inner} is a part of a mobile host: those of {outer} have prefixes of {bits} bits"))
-            })
+            .chain(prefixes.0.keys().map(|network| ("prefixes", network)));
+        all.find_map(|(key, inner)| {
+            let (outer, bits) = prefixes.of_which_a_part(inner)?;
+            Some((key, format!("{inner} is a part of a mobile host: those of {outer} have prefixes of {bits} bits")))
+        })
     }
 }

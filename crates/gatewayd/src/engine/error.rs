@@ -6,6 +6,7 @@ use holdover_host::{NamespaceError, TunError};
 
 use crate::cluster::ClusterError;
 use crate::interface::InterfaceError;
+use crate::network::Network;
 use crate::path::PathError;
 use crate::presence::SecretError;
 use crate::split::SplitError;
@@ -22,6 +23,20 @@ pub enum EngineError {
     NoNetworks {
         /// The interface.
         interface: String,
+    },
+    /// A network of the interface, from which mobile hosts are derived, is a part of a single mobile host.
+    #[error(
+        "{network} of interface {interface} is a part of a mobile host, as those of {of} have prefixes of {bits} bits: set [mobiles] networks"
+    )]
+    PartOfHost {
+        /// The interface.
+        interface: String,
+        /// Its network.
+        network: Network,
+        /// The network with prefixes.
+        of: Network,
+        /// Their bits.
+        bits: u8,
     },
     /// The programs are not attached.
     #[error(transparent)]

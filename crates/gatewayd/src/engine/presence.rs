@@ -223,7 +223,8 @@ impl Engine {
         // A host that was only reported has sent nothing.
         let reported_at = || self.diverter.reports(mobile).map(|(.., at)| at).max();
         let last = seen.heard_at.max(seen.waiting_since).or_else(reported_at);
-        let is_old = last.is_none_or(|at| now.saturating_since(at) >= self.config.presence.forget_after.0);
+        // One without any time has just come, or was claimed and not heard yet.
+        let is_old = last.is_some_and(|at| now.saturating_since(at) >= self.config.presence.forget_after.0);
         if is_old && (self.diverter.status(mobile).is_none() || self.diverter.forget(mobile)) {
             self.forget_here(now, mobile);
         }

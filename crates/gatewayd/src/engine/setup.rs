@@ -60,6 +60,11 @@ pub(super) fn networks(
     let mut networks = config.mobiles.networks.clone();
     if networks.is_empty() {
         networks = interface.networks(requests).map_err(InterfaceError::Netlink)?;
+        let prefixes = &config.mobiles.prefixes;
+        let part = networks.iter().find_map(|network| Some((network, prefixes.of_which_a_part(network)?)));
+        if let Some((&network, (of, bits))) = part {
+            return Err(EngineError::PartOfHost { interface: interface.name.clone(), network, of, bits });
+        }
     }
     networks.extend(config.mobiles.prefixes.networks());
     if networks.is_empty() {

@@ -349,7 +349,8 @@ impl WakeControl {
             waking.in_flight.insert(connection);
         }
         let (known, others) = (waking.path, waking.in_flight.len().saturating_sub(1));
-        let awaited_at = self.awaited_answer_at(now, connection, &flow).filter(|_| is_first);
+        let awaited_at =
+            self.awaited_answer_at(now, connection, &flow).filter(|_| is_first && known > Path::Unresolved);
         let Some(state) = self.connections.get_mut(&connection) else { return };
         let has_unsent = state.incoming.has_unsent();
         let Some(attempt) = state.attempt.as_mut() else { return };
@@ -416,7 +417,7 @@ impl WakeControl {
         let has_own_data = has_own_data && !may_be_answered && !Standing::is_coming(cut_at, &flow);
         let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         let crowd = match &self.waking {
-            Some(waking) if has_own_data && waking.are_many() => Crowd::WaitsAndOwnData,
+            Some(waking) if has_own_data && !self.is_between && waking.are_many() => Crowd::WaitsAndOwnData,
             Some(waking) if is_first && waking.queue.len() > CROWD => Crowd::Waits,
             _ => Crowd::None,
         };
