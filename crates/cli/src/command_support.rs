@@ -158,8 +158,8 @@ pub(crate) fn scratch_directory(name: &str) -> PathBuf {
     scratch_parent().join(format!("{}{name}", scratch_prefix()))
 }
 
-/// Where scratch directories are: in memory (`/dev/shm`), as the directories that daemons have on a host (`/run`), for a gateway's files of
-/// waiting packets not to wait for a disk; otherwise in the system's directory for temporary files, and always in that of `TMPDIR`.
+/// Where scratch directories are: in memory (`/dev/shm`), as `/run` is, so that a gateway's queued packets are not delayed by disk writes;
+/// without it in the system's directory for temporary files. `TMPDIR` overrides both.
 fn scratch_parent() -> PathBuf {
     let memory = Path::new("/dev/shm");
     if std::env::var_os("TMPDIR").is_none() && memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }

@@ -14,7 +14,7 @@
 
 use core::fmt::{self, Write as _};
 use core::net::IpAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, TcpHeaders};
@@ -115,7 +115,14 @@ impl LinkEstimator {
         let index = (0..conversations.len()).max_by_key(|&index| conversations[index].bytes);
         let index = index.ok_or(LinkTraceError::NoData)?;
         let most = &conversations[index];
-        let outages = outages_of_paths(conversations).swap_remove(index);
+        let ends = |it: &Conversation| {
+            let (a, b) = (it.sender.ip(), it.receiver.ip());
+            (a.min(b), a.max(b))
+        };
+        // Packets of all conversations between the two hosts are taken.
+        let of_each = conversations.iter().zip(outages_of_paths(conversations));
+        let of_path = of_each.filter(|(it, _)| ends(it) == ends(most)).flat_map(|(_, found)| found);
+        let down: BTreeSet<_> = of_path.map(|found| (found.guess.down, found.guess.up)).collect();
         if interval == Duration::ZERO {
             return Err(LinkTraceError::NoInterval);
         }
@@ -124,7 +131,7 @@ impl LinkEstimator {
             receiver: most.receiver.ip(),
             place: most.place,
             interval,
-            down: outages.iter().map(|found| (found.guess.down, found.guess.up)).collect(),
+            down: down.into_iter().collect(),
             begin: None,
             end: Instant::ZERO,
             flows: BTreeMap::new(),

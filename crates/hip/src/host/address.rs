@@ -4,25 +4,25 @@ use core::net::IpAddr;
 
 use crate::identity::Hit;
 
-/// Why an address is none at which other hosts reach a host.
+/// Why an address cannot be a locator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressProblem {
     /// All zeros, or of 0.0.0.0/8 (RFC 6890).
     #[error("it is the unspecified address, or one of 0.0.0.0/8")]
     Unspecified,
-    /// Each host's own.
-    #[error("it is a loopback address: each host is at its own")]
+    /// Loopback.
+    #[error("it is a loopback address, valid on one host only")]
     Loopback,
-    /// A group's.
+    /// Multicast.
     #[error("it is a multicast address")]
     Multicast,
-    /// All hosts of a link.
+    /// IPv4's limited broadcast address.
     #[error("it is the broadcast address")]
     Broadcast,
     /// Of a link that is not named.
     #[error("it is link-local, and no link is named")]
     LinkLocal,
-    /// The name of a host, not its place.
+    /// A HIT, which is an identifier.
     #[error("it is a HIT")]
     Hit,
     /// An IPv4 address in an IPv6 one.
@@ -54,12 +54,12 @@ impl AddressProblem {
     }
 }
 
-/// Whether a host with these locators may send to an address that a packet names: a peer that names others seeks an amplifier, or a service
-/// of this host itself. IPv4 link-local ones are reached from the same link alone.
+/// Whether a host with these locators may send to an address that a packet names. Refuses locators that would make this host an amplifier,
+/// or send to itself. IPv4 link-local addresses are reached from the same link only.
 pub(super) fn is_reachable(own: &[IpAddr], address: IpAddr) -> bool {
     let is_on_a_link = |it: &IpAddr| it.is_ipv4() && AddressProblem::of(*it) == Some(AddressProblem::LinkLocal);
     match AddressProblem::of(address) {
-        None => true,
+        None => !own.contains(&address),
         Some(AddressProblem::LinkLocal) => address.is_ipv4() && own.iter().any(is_on_a_link),
         Some(_) => false,
     }
@@ -96,6 +96,7 @@ mod tests {
         ] {
             assert!(!is_reachable(&own, address(refused)), "{refused}");
         }
+        assert!(own.iter().all(|own_address| !is_reachable(&own, *own_address)));
     }
 
     #[test]

@@ -40,9 +40,16 @@ impl Routed {
     /// The addresses to announce, given those that the routes choose now: former ones that are still usable come last. An IP version without
     /// a route has none.
     fn announced(&mut self, chosen: &[IpAddr], is_usable: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
-        if self.present != chosen {
-            self.former = std::mem::replace(&mut self.present, chosen.to_vec());
+        // The IP versions may move one after the other.
+        for is_ipv4 in [true, false] {
+            let of = |all: &[IpAddr]| all.iter().copied().filter(|it| it.is_ipv4() == is_ipv4).collect::<Vec<_>>();
+            let before = of(&self.present);
+            if before != of(chosen) {
+                self.former.retain(|it| it.is_ipv4() != is_ipv4);
+                self.former.extend(before);
+            }
         }
+        self.present = chosen.to_vec();
         let has_route = |it: &IpAddr| chosen.iter().any(|other| other.is_ipv4() == it.is_ipv4());
         let stays = |it: &IpAddr| has_route(it) && !chosen.contains(it) && is_usable(*it);
         let former = self.former.iter().copied().filter(stays);
@@ -147,6 +154,16 @@ mod tests {
         assert_eq!(routed.announced(&[v6], |_| true), [v6], "IPv4 has no route");
         assert!(routed.announced(&[], |_| true).is_empty());
         assert_eq!(routed.announced(&[lte], |_| true), [lte]);
+    }
+
+    #[test]
+    fn ip_versions_that_move_one_after_the_other_keep_both_former_addresses() {
+        let [wifi4, lte4, wifi6, lte6] =
+            ["10.1.0.2", "10.2.0.2", "2001:db8:1::2", "2001:db8:2::2"].map(|it| it.parse::<IpAddr>().unwrap());
+        let mut routed = Routed::default();
+        assert_eq!(routed.announced(&[lte4, lte6], |_| true), [lte4, lte6]);
+        assert_eq!(routed.announced(&[wifi4, lte6], |_| true), [wifi4, lte6, lte4]);
+        assert_eq!(routed.announced(&[wifi4, wifi6], |_| true), [wifi4, wifi6, lte4, lte6]);
     }
 
     // Claim: HITs, the own LSI, loopback and link-local addresses are not announced to peers.
