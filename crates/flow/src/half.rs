@@ -66,7 +66,8 @@ impl Half {
         let shown = self.shown_lately();
         // ACKs that were shown after the sender's last data share the last place. Without an echo they count as lost.
         let is_tail = |place: usize| place + 1 == shown.len() && shown[place].at >= self.last_data_at;
-        let (from, to) = match echo.and_then(|echo| echoed(&shown, echo)) {
+        let echoed = echo.and_then(|echo| echoed(&shown, echo));
+        let (from, to) = match echoed {
             Some(places) => places,
             None => {
                 let before = shown.iter().take_while(|shown| Instant::from_nanos(shown.at) < since).count();
@@ -79,7 +80,7 @@ impl Half {
         let mut acks = Vec::new();
         for place in from..to {
             let ack = Seq::new(shown[place].ack);
-            if let Some(before) = place.checked_sub(1).filter(|_| echo.is_some() || !is_tail(place)) {
+            if let Some(before) = place.checked_sub(1).filter(|_| echoed.is_some() || !is_tail(place)) {
                 let first = Seq::new(shown[before].ack);
                 acks.extend(within(first, ack, segment));
             }
