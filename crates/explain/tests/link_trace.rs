@@ -113,7 +113,8 @@ fn rates_round_trips_and_outages_are_found_from_either_end() {
 
 #[test]
 fn an_outage_that_only_a_smaller_connection_meets_is_in_the_trace() {
-    let earlier = "[[flow]]\nname = \"page\"\nfrom = \"server\"\nto = \"phone\"\nopener = \"phone\"\nbulk = \"9.7 MB\"\n";
+    let earlier =
+        "[[flow]]\nname = \"page\"\nfrom = \"server\"\nto = \"phone\"\nopener = \"phone\"\nbulk = \"9.7 MB\"\n";
     let later = download("0 %", "60 packets", "12 MB") + "start = \"30 s\"\n" + earlier;
     let (captures, _) = run("earlier", &later, TABLE);
     for host in ["server", "phone"] {
