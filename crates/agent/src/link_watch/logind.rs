@@ -104,8 +104,9 @@ impl Follow for Follower {
             let (signal, slept) = (signal?, clock::slept());
             let (sender, owner) = (sender_of(&signal), owner_of(&bus, SERVICE).await?);
             if sender == BUS && member_of(&signal) == "NameOwnerChanged" {
-                // Another logind has not been asked.
-                if owner.is_some() {
+                // Another logind has not been asked. One that is replaced meanwhile has a signal of its own.
+                let Ok((.., new)) = signal.body().deserialize::<(String, String, String)>() else { continue };
+                if owner.as_ref() == Some(&new) {
                     inhibitor = inhibit(&self.options, &bus).await;
                 }
                 continue;

@@ -53,6 +53,9 @@ const SCOUTS: usize = 4;
 /// The smallest window.
 const LEAST_WINDOW: usize = 2;
 
+/// A peer that has sent more bytes than this may have data outstanding at any time.
+const MUCH: u64 = 64 * 1024;
+
 /// With more than this many waiting, each takes as little of the link as possible.
 const CROWD: usize = 64;
 
@@ -414,7 +417,9 @@ impl WakeControl {
         let own = flow.half(Direction::Incoming);
         let has_own_data = state.incoming.has_unseen() || own.has_outstanding();
         let may_be_answered = own.has_outstanding() && own.last_data_at().is_some_and(|at| at <= cut_at);
-        let has_own_data = has_own_data && !may_be_answered && !Standing::is_coming(cut_at, &flow);
+        // A peer that sends much may wait for its own timer, whatever arrives from this host.
+        let sends_much = flow.half(Direction::Outgoing).bytes_acked() > MUCH;
+        let has_own_data = has_own_data && !may_be_answered && !sends_much && !Standing::is_coming(cut_at, &flow);
         let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         let crowd = match &self.waking {
             Some(waking) if has_own_data && !self.is_between && waking.are_many() => Crowd::WaitsAndOwnData,
