@@ -115,13 +115,9 @@ impl LinkEstimator {
         let index = (0..conversations.len()).max_by_key(|&index| conversations[index].bytes);
         let index = index.ok_or(LinkTraceError::NoData)?;
         let most = &conversations[index];
-        let ends = |it: &Conversation| {
-            let (a, b) = (it.sender.ip(), it.receiver.ip());
-            (a.min(b), a.max(b))
-        };
         // Packets of all conversations between the two hosts are taken.
         let of_each = conversations.iter().zip(outages_of_paths(conversations));
-        let of_path = of_each.filter(|(it, _)| ends(it) == ends(most)).flat_map(|(_, found)| found);
+        let of_path = of_each.filter(|(it, _)| it.path() == most.path()).flat_map(|(_, found)| found);
         let down: BTreeSet<_> = of_path.map(|found| (found.guess.down, found.guess.up)).collect();
         if interval == Duration::ZERO {
             return Err(LinkTraceError::NoInterval);

@@ -6,6 +6,7 @@
 //! up again when the next one passed.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use serde::Serialize;
@@ -107,19 +108,15 @@ fn united(mut outages: Vec<Outage>) -> Vec<Outage> {
 /// The outages of each path, combined from all conversations between the same two hosts. One list per conversation: those within its
 /// time, in order and without overlaps.
 pub fn outages_of_paths(conversations: &[Conversation]) -> Vec<Vec<FoundOutage>> {
-    let path = |conversation: &Conversation| {
-        let (a, b) = (conversation.sender.ip(), conversation.receiver.ip());
-        if a <= b { (a, b) } else { (b, a) }
-    };
     let mut found: BTreeMap<_, Vec<FoundOutage>> = BTreeMap::new();
     for conversation in conversations {
-        found.entry(path(conversation)).or_default().extend(conversation.outages());
+        found.entry(conversation.path()).or_default().extend(conversation.outages());
     }
     for outages in found.values_mut() {
         *outages = merged(core::mem::take(outages));
     }
     let within = |conversation: &Conversation| {
-        let of_path = found[&path(conversation)].iter();
+        let of_path = found[&conversation.path()].iter();
         let is_met =
             |outage: &&FoundOutage| outage.guess.down < conversation.end && conversation.begin < outage.guess.up;
         of_path.filter(is_met).copied().collect()
@@ -140,6 +137,12 @@ fn merged(mut outages: Vec<FoundOutage>) -> Vec<FoundOutage> {
 }
 
 impl Conversation {
+    /// Its two hosts, the same in both directions.
+    pub(crate) fn path(&self) -> (IpAddr, IpAddr) {
+        let (a, b) = (self.sender.ip(), self.receiver.ip());
+        (a.min(b), a.max(b))
+    }
+
     /// The outages inferred from this direction, in order.
     pub fn outages(&self) -> Vec<FoundOutage> {
         let unanswered = self.evidence.unanswered.iter().filter_map(|stretch| self.of_unanswered(stretch));

@@ -579,7 +579,7 @@ mod tests {
         }
     }
 
-    /// Each start of the gateway waits for the verifier. Linux 6.18 processes 26,000 instructions of `egress`.
+    /// Each start of the gateway waits for the verifier. Linux 6.18 processes 33,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
         let flows = flow_place();

@@ -44,7 +44,7 @@ impl Logind {
         this
     }
 
-    /// It does not run yet: its name is nobody's.
+    /// Starts the bus; the service's name has no owner yet.
     fn start_without_name(namespace: &Namespace) -> Self {
         let (daemon, bus) = Bus::start(namespace);
         let (asked, inhibitors) = mpsc::channel();

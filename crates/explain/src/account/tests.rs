@@ -132,7 +132,7 @@ fn an_outage_is_found_at_the_sender() {
 
 /// Of two connections between the same hosts, the second begins after the outage.
 #[test]
-fn an_outage_before_a_connection_is_none_of_it() {
+fn outages_before_a_connection_are_not_listed() {
     let mut first = handshake(0, 50);
     first.extend([sent(50, 0), acked(100, 1000, 9000)]);
     first.extend([100, 350, 850, 1850, 3850].map(|millis| sent(millis, 1000)));

@@ -22,8 +22,8 @@ impl HostPrefixes {
         self.0.is_empty()
     }
 
-    /// Of which of these networks a network is a part of a single mobile host, and the bits of prefixes there.
-    pub(crate) fn of_which_a_part(&self, inner: &Network) -> Option<(Network, u8)> {
+    /// The network, and the length of its hosts' prefixes, in which a network is a part of a single mobile host.
+    pub(crate) fn host_around(&self, inner: &Network) -> Option<(Network, u8)> {
         let is_part = |(outer, bits): &(&Network, &u8)| outer.holds(inner) && inner.bits() > **bits;
         self.0.iter().find(is_part).map(|(outer, bits)| (*outer, *bits))
     }
@@ -60,7 +60,7 @@ impl Mobiles {
             .chain(exclude.iter().map(|network| ("exclude", network)))
             .chain(prefixes.0.keys().map(|network| ("prefixes", network)));
         all.find_map(|(key, inner)| {
-            let (outer, bits) = prefixes.of_which_a_part(inner)?;
+            let (outer, bits) = prefixes.host_around(inner)?;
             Some((key, format!("{inner} is a part of a mobile host: those of {outer} have prefixes of {bits} bits")))
         })
     }

@@ -61,7 +61,7 @@ pub(super) fn networks(
     if networks.is_empty() {
         networks = interface.networks(requests).map_err(InterfaceError::Netlink)?;
         let prefixes = &config.mobiles.prefixes;
-        let part = networks.iter().find_map(|network| Some((network, prefixes.of_which_a_part(network)?)));
+        let part = networks.iter().find_map(|network| Some((network, prefixes.host_around(network)?)));
         if let Some((&network, (of, bits))) = part {
             return Err(EngineError::PartOfHost { interface: interface.name.clone(), network, of, bits });
         }

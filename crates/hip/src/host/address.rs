@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_no_host_elsewhere_are_refused() {
+    fn addresses_that_are_not_routable_to_another_host_are_refused() {
         let own = [address("192.0.2.1"), address("2001:db8::1")];
         for usable in ["192.0.2.7", "10.0.0.7", "100.64.0.1", "2001:db8::7", "fd00::7"] {
             assert!(AddressProblem::of(address(usable)).is_none() && is_reachable(&own, address(usable)), "{usable}");

@@ -54,7 +54,7 @@ impl Kernel {
     pub(super) fn note_reported_mtu(&mut self, id: ConnectionId, error: &IcmpError) {
         let Unreachable::PacketTooBig { mtu } = error.kind else { return };
         let Some(connection) = self.endpoint.connection(id) else { return };
-        // What the connection has not believed is of no use to others.
+        // Only an MTU that the connection has accepted is cached.
         let is_believed = connection.snd_mss() < mtu && mtu < self.routes.mtu;
         if is_believed {
             self.routes.reported = Some((mtu, self.now + EXPIRY));

@@ -364,16 +364,17 @@ fn a_wrong_count_of_marks_is_reported() {
 // SYN is the interface's.
 #[test]
 fn later_connections_know_the_mtu_that_was_reported() {
-    let script = |wait: u32, sizes: &str| {
-        format!(
-            "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
+    let begin = "socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
             +0 bind(3, ..., ...) = 0
             +0 listen(3, 1) = 0
             +0 < S 0:0(0) win 65535 <mss 1460>
             +0 > S. 0:0(0) ack 1 <mss 1460>
             +.1 < . 1:1(0) ack 1 win 65535
             +0 accept(3, ..., ...) = 4
-            +0 write(4, ..., 1000) = 1000
+            +0 write(4, ..., 1000) = 1000";
+    let script = |wait: u32, sizes: &str| {
+        format!(
+            "0 {begin}
             +0 > P. 1:1001(1000) ack 1
             +0 < icmp unreachable frag_needed mtu 840 [1:1001(1000)]
             +0 > . 1:801(800) ack 1
@@ -381,14 +382,7 @@ fn later_connections_know_the_mtu_that_was_reported() {
             +0 < R. 1:1(0) ack 1001 win 0
             +0 close(4) = 0
             +0 close(3) = 0
-            +{wait} socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
-            +0 bind(3, ..., ...) = 0
-            +0 listen(3, 1) = 0
-            +0 < S 0:0(0) win 65535 <mss 1460>
-            +0 > S. 0:0(0) ack 1 <mss 1460>
-            +.1 < . 1:1(0) ack 1 win 65535
-            +0 accept(3, ..., ...) = 4
-            +0 write(4, ..., 1000) = 1000
+            +{wait} {begin}
             {sizes}"
         )
     };

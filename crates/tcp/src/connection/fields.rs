@@ -176,6 +176,9 @@ impl ReceiveSpace {
     }
 }
 
+/// Bytes of the timestamps option (RFC 7323) in each segment, with its padding.
+pub(crate) const TIMESTAMPS_LEN: u16 = 12;
+
 /// Timestamps (RFC 7323), when agreed.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TimestampState {

@@ -8,14 +8,13 @@ use holdover_wire::{Seq, SeqRange};
 
 use super::Connection;
 use super::choice::{Blocked, Choice};
+use super::fields::TIMESTAMPS_LEN;
 use super::icmp::IcmpEffect;
 use crate::config::MtuProbing;
 use crate::counters::Reason;
 use crate::path_mtu::{MtuRange, MtuSearch, SegmentSizes};
 use crate::recovery::RecoveryState;
 
-/// Bytes of the timestamps option with its padding.
-const TIMESTAMPS_LEN: u32 = 12;
 /// A smaller path MTU of IPv4 is more likely an attack than a path, and counts as this one (Linux `min_pmtu`).
 const LEAST_IPV4: u32 = 552;
 /// No path of IPv6 has a smaller MTU (RFC 8200 section 5).
@@ -65,7 +64,7 @@ impl Connection {
     fn sizes_by_header(&self) -> SegmentSizes {
         SegmentSizes {
             headers: 20 + if self.remote.ip.is_ipv6() { 40 } else { 20 },
-            options: if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 },
+            options: if self.timestamps.is_some() { TIMESTAMPS_LEN.into() } else { 0 },
             peer_mss: u16::MAX.into(),
             min_mss: self.config.path_mtu.min_mss.into(),
         }

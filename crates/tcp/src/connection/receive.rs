@@ -4,6 +4,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq, SeqRange};
 
+use super::fields::TIMESTAMPS_LEN;
 use super::{Connection, Event};
 use crate::config::{AckPolicy, BufferGrowth};
 use crate::counters::Reason;
@@ -26,8 +27,6 @@ const MAX_COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
 /// More SACK blocks than this are reported at once, as an ACK with them may get lost (Linux `TCP_SACK_BLOCKS_EXPECTED`).
 const BLOCKS_HELD_BACK: usize = 2;
-/// Length of the timestamps option in each segment, in bytes.
-const TIMESTAMPS_LEN: u32 = 12;
 
 /// Data.
 impl Connection {
@@ -367,7 +366,7 @@ impl Connection {
 
     /// Data can arrive from now on (Linux `tcp_init_buffer_space`).
     pub(super) fn begin_right_sizing(&mut self, now: Instant) {
-        let options = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let options = if self.timestamps.is_some() { TIMESTAMPS_LEN.into() } else { 0 };
         let advertised = u32::from(self.syn_mss()).saturating_sub(options);
         let first = (FIRST_SEGMENTS * advertised).min(self.rcv.limit).min(self.rcv.wnd);
         self.rcv.sizing = RightSizing::new(now, self.config.receive.growth, first);

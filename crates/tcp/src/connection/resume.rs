@@ -6,14 +6,11 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
-use super::fields::TimestampState;
+use super::fields::{TIMESTAMPS_LEN, TimestampState};
 use super::{Connection, Opening};
 use crate::config::Config;
 use crate::congestion::CongestionWindow;
 use crate::state::State;
-
-/// Bytes of the timestamps option with its padding.
-const TIMESTAMPS_LEN: u16 = 12;
 
 /// State to resume a connection in another endpoint. Unacknowledged data in either direction is not part of it: its
 /// writer, respectively the peer, sends it again.

@@ -16,7 +16,7 @@ use crate::profile::Profile;
 
 static DATA: [u8; 4_000] = [b'x'; 4_000];
 
-/// How probable what is.
+/// Probabilities of faults, and how much is tried beside.
 #[derive(Clone, Copy)]
 struct Odds {
     /// A packet is lost, late or out of order, and a reader is late.
@@ -27,7 +27,7 @@ struct Odds {
     change: f64,
     /// The owner, the application or a router does something out of the ordinary.
     intervention: f64,
-    /// So often each arrival is tried with another segment, or another state, without consequences.
+    /// The number of other segments or states that each arrival is tried with, on a copy.
     alternatives: usize,
 }
 
@@ -283,10 +283,10 @@ fn shortcuts_leave_what_the_steps_leave() {
     }
 }
 
-// Claim: ... also with other settings, while the owner of a connection steers it as mechanisms do, routers report errors and smaller
+// Claim: Shortcuts and steps agree also with other settings, while the owner of a connection steers it as mechanisms do, routers report errors and smaller
 // MTUs, and nodes on the path mark and change segments.
 #[test]
-fn interventions_and_settings_make_no_difference_to_that() {
+fn shortcuts_agree_with_interventions_and_settings() {
     let mut shares = Vec::new();
     for seed in 0..200 {
         let mut rng = Rng::split(seed, "settings");
@@ -302,7 +302,7 @@ fn interventions_and_settings_make_no_difference_to_that() {
 }
 
 #[test]
-fn options_make_no_difference_either() {
+fn shortcuts_agree_without_options() {
     let linux = Profile::Linux6Cubic.config();
     for (seed, (sack, timestamps)) in (50..).zip([(false, true), (true, false), (false, false)]) {
         let config = Config { sack, timestamps: linux.timestamps.filter(|_| timestamps), ..linux.clone() };
@@ -311,7 +311,7 @@ fn options_make_no_difference_either() {
 }
 
 #[test]
-fn nor_do_probes_of_the_path_mtu() {
+fn shortcuts_agree_with_mtu_probes() {
     let path_mtu = PathMtuConfig { probing: MtuProbing::Always, base_mss: 60, min_mss: 48, ..PathMtuConfig::LINUX };
     let config = Config { path_mtu, ..Profile::Linux6Cubic.config() };
     for (seed, odds) in [(60, SMOOTH), (61, ROUGH)] {
