@@ -1,4 +1,4 @@
-//! Generates Rust for the structures and counters that the eBPF programs for user timeouts share with the agent.
+//! Generates Rust for the structures and counters that the eBPF programs share with the agent beside those of the flow path.
 
 #[path = "../flow/build/layout.rs"]
 mod layout;
@@ -11,4 +11,7 @@ fn main() {
         not_zero: &[],
     };
     headers.generate();
+    // Nothing needs a default copy.
+    let path = layout::Headers { described: &["bpf/path/records.h"], imported: &[], not_zero: &["sent_copy"] };
+    path.generate_as("path_records.rs");
 }

@@ -8,7 +8,7 @@ mod table;
 use layout::{Headers, fail, out, write};
 
 const HEADERS: Headers<'static> = Headers {
-    described: &["c/state.h", "c/packet.h", "c/selector.h"],
+    described: &["c/state.h", "c/packet.h", "c/selector.h", "c/course.h"],
     imported: &[],
     // `src/flow.rs` and `src/entry.rs` define them.
     not_zero: &["half", "flow", "side", "entry"],

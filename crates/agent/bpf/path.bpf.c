@@ -19,27 +19,23 @@
 
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 
-// The flow of a packet; 0 if it is not in the table, which is counted. A packet of the host may begin a flow. Predictions, which are asked
-// before the table, end with their flow.
+// The flow of a packet; 0 if it belongs to none, which is counted. Predictions, which are asked before the table, end with their flow.
 INLINE struct flow *find(const struct key *key, const struct packet *packet, struct prediction *own, struct prediction *other,
 			 int direction, int *is_new)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 
-	if (direction == INCOMING) {
-		if (!flow)
-			count(ALONE_UNKNOWN);
+	enum finding finding = find_at_host(flow, packet, direction);
+
+	if (finding == FLOW_KNOWN)
 		return flow;
+	if (direction == OUTGOING) {
+		if (flow)
+			bpf_map_delete_elem(&flows, key);
+		free_prediction(own, key);
+		free_prediction(other, key);
 	}
-	if (flow && begins_anew(flow, packet)) {
-		bpf_map_delete_elem(&flows, key);
-		flow = 0;
-	}
-	if (flow)
-		return flow;
-	free_prediction(own, key);
-	free_prediction(other, key);
-	if (!begins_flow(packet)) {
+	if (finding != FLOW_BEGINS) {
 		count(ALONE_UNKNOWN);
 		return 0;
 	}
@@ -101,6 +97,8 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	int is_again = direction == OUTGOING && is_retransmission(flow, packet);
 	int may_copy = is_again || (direction == OUTGOING && !link_is_calm(status, family));
 
+	FORGET(is_again, packet->seq);
+	FORGET(may_copy, packet->seq);
 	bpf_spin_lock(&flow->lock);
 	handle_segment(flow, link, &rules, key, packet, verdict, own, other, is_new, link_is_calm(status, family), direction);
 	bpf_spin_unlock(&flow->lock);
@@ -111,7 +109,8 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 		notify(key, packet->now, direction, verdict->notice, verdict->notice_ack);
 	if (verdict->withhold) {
 		count(WITHHELD);
-		// The host's TCP would take a drop that it hears of for congestion. There is no interface 0.
+		// On egress TC_ACT_SHOT reports a drop to the host's TCP, which reduces its window. A redirect to interface 0, which does not
+		// exist, drops the packet without a report.
 		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
 	}
 	rewrite(skb, &scratch->offsets, packet, verdict);

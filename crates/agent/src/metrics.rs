@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 
-use crate::link_watch::LinkState;
+use crate::link_watch::LinkCondition;
 use crate::outcomes::{BOUNDS_S, Outcomes, Resumes};
 use crate::path_engine::Counters;
 use crate::status::{LinkStatus, Status};
@@ -95,7 +95,7 @@ struct Links {
 impl Links {
     fn note(&mut self, link: &LinkStatus) {
         let label = LinkLabel { interface: link.interface.clone() };
-        self.up.get_or_create(&label).set(i64::from(link.state != LinkState::Down));
+        self.up.get_or_create(&label).set(i64::from(link.state != LinkCondition::Down));
         self.attached.get_or_create(&label).set(i64::from(link.problem.is_none()));
         let record = &link.record;
         for (family, count) in [
@@ -204,7 +204,7 @@ mod tests {
         let counters = Counters { packets: 1000, fragments: 2, ..Counters::default() };
         let link = LinkStatus {
             interface: "wwan0".to_owned(),
-            state: LinkState::Down,
+            state: LinkCondition::Down,
             state_s: 1.0,
             families_down: Vec::new(),
             objections: Vec::new(),

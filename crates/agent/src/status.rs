@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link_watch::{Family, LinkState, Source};
+use crate::link_watch::{Family, LinkCondition, Source};
 use crate::outcomes::{OutcomeLine, Outcomes};
 use crate::path_engine::Counters;
 
@@ -71,7 +71,7 @@ pub struct LinkStatus {
     /// The interface.
     pub interface: String,
     /// Its state.
-    pub state: LinkState,
+    pub state: LinkCondition,
     /// The duration of that state, in seconds.
     pub state_s: f64,
     /// The IP versions that are down while the link is not, if the two have failed independently.

@@ -297,7 +297,7 @@ impl UserTimeouts {
     /// # Errors
     ///
     /// [`UserTimeoutError::Program`].
-    pub fn decide_in_kernel(&mut self, connection: Connection) -> Result<KernelVerdict, UserTimeoutError> {
+    pub fn decide_for_test(&mut self, connection: Connection) -> Result<KernelVerdict, UserTimeoutError> {
         self.program.decide(connection)
     }
 

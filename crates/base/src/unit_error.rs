@@ -1,6 +1,6 @@
 //! Texts that are to be a number with a unit.
 
-/// A text that is no amount in a known unit.
+/// A text that is not an amount in a known unit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The text does not begin with a number of at least zero.

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdover_host::dependents;
 pub(crate) use holdover_host::log::with_causes;
-#[cfg(feature = "lab")]
+#[cfg(feature = "full")]
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub(crate) fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
 }
 
 /// The scenario in a file, or the built-in one of that name, with everything that the command line changes.
-#[cfg(feature = "lab")]
+#[cfg(feature = "full")]
 pub(crate) fn open_scenario(name: &str, set: &[String], seed: Option<u64>) -> Result<Scenario, ScenarioError> {
     let mut changes = set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
     changes.extend(seed.map(|seed| Override::new("seed", i64::try_from(seed).unwrap_or(i64::MAX))));
@@ -83,7 +83,7 @@ where
 }
 
 /// Prints a scenario's error with its position, in colour on terminals that allow it.
-#[cfg(feature = "lab")]
+#[cfg(feature = "full")]
 pub(crate) fn print_scenario_error(error: &ScenarioError) {
     if errors_are_json() {
         let report = error.report(Style::Plain);
@@ -120,7 +120,7 @@ pub(crate) fn utc(time: SystemTime) -> (String, String) {
     )
 }
 
-/// The columns of `COLUMNS` or of the terminal; `None` if the output is no terminal.
+/// The columns of `COLUMNS` or of the terminal; `None` if the output is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;

@@ -133,7 +133,8 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     if args.moves {
         let holdover = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("holdover"));
-        return run_grid(args, &MovesGrid { programs: Programs { holdover, wireguard_go: args.wireguard_go.clone() } });
+        let programs = Programs { holdover, wireguard_go: args.wireguard_go.clone() };
+        return run_grid(args, &MovesGrid { programs, directory: scratch_directory });
     }
     let experiments = kernel::selected(args.only.as_deref(), args.long);
     if experiments.is_empty() {
@@ -201,16 +202,18 @@ fn prepare(args: &ConformanceArgs) -> Result<(), ExitCode> {
 }
 
 /// The progress of measurements, on a terminal.
-struct Bar(ProgressBar);
+pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(what: &str) -> Self {
+    /// Counts `what`, as "transfers".
+    pub(crate) fn new(what: &str) -> Self {
         let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{elapsed_precise}} {{msg}}");
         let style = ProgressStyle::with_template(&template).expect("a valid template");
         Self(ProgressBar::new(0).with_style(style))
     }
 
-    fn show(&self, progress: Progress<'_>) {
+    /// Shows an event.
+    pub(crate) fn show(&self, progress: Progress<'_>) {
         match progress {
             Progress::Begun { done, all } => {
                 self.0.reset();

@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdover_gatewayd::config::Config as GatewayConfig;
-use holdover_hipd::files::DEFAULT_DIRECTORY;
 use holdover_host::feature::{Feature, can_work};
 use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
@@ -28,18 +26,25 @@ pub(crate) struct DoctorArgs {
 #[serde(rename_all = "kebab-case")]
 enum Use {
     /// `holdover demo`, on this machine's kernel or in the simulator.
-    #[cfg(feature = "lab")]
+    #[cfg(feature = "demo")]
     Demo,
     /// Commands on this machine's kernel in namespaces: `run --real`, `shell`, `conformance`,
     /// `kernel-matrix`.
-    #[cfg(feature = "lab")]
+    #[cfg(feature = "full")]
     Kernel,
     /// `holdover agent` on this machine's own interfaces.
     Agent,
     /// `holdover gateway` on this machine's own interfaces.
+    #[cfg(feature = "gateway")]
     Gateway,
     /// `holdover hip` on this machine.
+    #[cfg(feature = "hip")]
     Hip,
+}
+
+/// The command that a use is named after, or is tried with.
+pub(crate) fn command_of_use(r#use: &str) -> &str {
+    if r#use == "kernel" { "run" } else { r#use }
 }
 
 /// Whether something can be used.
@@ -75,9 +80,11 @@ pub(crate) struct Diagnosis {
     real_runs: bool,
     /// Whether the agent can work.
     agent: bool,
-    /// Whether the gateway can work.
+    /// Whether the gateway can work, if this program has it.
+    #[cfg(feature = "gateway")]
     gateway: bool,
-    /// Whether host identities can work.
+    /// Whether host identities can work, if this program has them.
+    #[cfg(feature = "hip")]
     hip: bool,
     checks: Vec<Line>,
 }
@@ -102,57 +109,102 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 
 /// Runs the checks. Afterwards the process may be root of a namespace of its own.
 pub(crate) fn diagnose() -> Diagnosis {
-    let agent = holdover_agent::features::examine();
-    let gateway = holdover_gatewayd::features::examine(&gateway_config());
-    let hip = holdover_hipd::features::examine(DEFAULT_DIRECTORY.as_ref());
-    Diagnosis::new(doctor::examine(), &Daemons { agent, gateway, hip })
+    // Those of this program.
+    let daemons = [
+        Daemon::agent(holdover_agent::features::examine()),
+        #[cfg(feature = "gateway")]
+        Daemon::gateway(holdover_gatewayd::features::examine(&gateway_config())),
+        #[cfg(feature = "hip")]
+        Daemon::hip(holdover_hipd::features::examine(holdover_hipd::files::DEFAULT_DIRECTORY.as_ref())),
+    ];
+    Diagnosis::new(doctor::examine(), &daemons)
 }
 
-/// The features that the daemons use.
-#[derive(Default)]
-struct Daemons {
-    agent: Vec<Feature>,
-    gateway: Vec<Feature>,
-    hip: Vec<Feature>,
+/// A daemon, and the features that it uses.
+struct Daemon {
+    r#use: Use,
+    /// At the beginning of a sentence.
+    name: &'static str,
+    /// The use of a feature: all of it, or a part.
+    needed_for: [&'static str; 2],
+    features: Vec<Feature>,
 }
 
-/// Whether a daemon can work.
-fn of_daemon(name: &str, features: &[Feature]) -> (Verdict, String) {
-    let missing: Vec<&str> = features.iter().filter(|feature| !feature.fine).map(|feature| feature.name).collect();
-    match (can_work(features), missing.is_empty()) {
-        (true, true) => (Verdict::Works, format!("{name} works.")),
-        (true, false) => (Verdict::Works, format!("{name} works, with less than it could: see {}.", list(&missing))),
-        (false, _) => (Verdict::Cannot, format!("{name} cannot work: see {}.", list(&missing))),
+impl Daemon {
+    fn agent(features: Vec<Feature>) -> Self {
+        let needed_for = ["the agent", "part of what the agent does"];
+        Self { r#use: Use::Agent, name: "The agent", needed_for, features }
+    }
+
+    #[cfg(feature = "gateway")]
+    fn gateway(features: Vec<Feature>) -> Self {
+        let needed_for = ["the gateway", "part of what the gateway does"];
+        Self { r#use: Use::Gateway, name: "The gateway", needed_for, features }
+    }
+
+    #[cfg(feature = "hip")]
+    fn hip(features: Vec<Feature>) -> Self {
+        let needed_for = ["host identity", "part of what host identity does"];
+        Self { r#use: Use::Hip, name: "Host identity", needed_for, features }
+    }
+
+    fn can_work(&self) -> bool {
+        can_work(&self.features)
+    }
+
+    /// Whether it can work.
+    fn answer(&self) -> Answer {
+        let lacks = |feature: &&Feature| !feature.fine;
+        let missing: Vec<&str> = self.features.iter().filter(lacks).map(|feature| feature.name).collect();
+        let name = self.name;
+        let answer = match (self.can_work(), missing.is_empty()) {
+            (true, true) => (Verdict::Works, format!("{name} works.")),
+            (true, false) => {
+                (Verdict::Works, format!("{name} works, with less than it could: see {}.", list(&missing)))
+            }
+            (false, _) => (Verdict::Cannot, format!("{name} cannot work: see {}.", list(&missing))),
+        };
+        Answer::new(self.r#use, answer)
+    }
+
+    /// A line for each feature.
+    fn lines(&self) -> impl Iterator<Item = Line> {
+        let [all, part] = self.needed_for;
+        self.features.iter().cloned().map(move |feature| Line {
+            name: feature.name,
+            needed_for: if feature.needed { all } else { part },
+            fine: feature.fine,
+            found: feature.found,
+            without: Some(feature.without),
+            fix: Some(feature.fix).filter(|fix| !fix.is_empty()),
+        })
     }
 }
 
+/// Whether a daemon of this program can work.
+fn can_be_used(daemons: &[Daemon], r#use: Use) -> bool {
+    daemons.iter().any(|daemon| daemon.r#use == r#use && daemon.can_work())
+}
+
 /// An answer for each use.
-fn answers(without_kernel: &[&str], without_some: &[&str], daemons: &Daemons) -> Vec<Answer> {
-    let mut answers = of_experiments(without_kernel, without_some);
-    answers.extend([
-        Answer::new(Use::Agent, of_daemon("The agent", &daemons.agent)),
-        Answer::new(Use::Gateway, of_daemon("The gateway", &daemons.gateway)),
-        Answer::new(Use::Hip, of_daemon("Host identity", &daemons.hip)),
-    ]);
-    answers
+fn answers(without_kernel: &[&str], without_some: &[&str], daemons: &[Daemon]) -> Vec<Answer> {
+    let daemons = daemons.iter().map(Daemon::answer);
+    of_experiments(without_kernel, without_some).into_iter().chain(daemons).collect()
 }
 
-/// The answers for commands that the program for operators does not have.
-#[cfg(feature = "lab")]
+/// The answers for commands of this program that make worlds of their own.
+#[cfg_attr(not(feature = "full"), allow(unused_variables))]
 fn of_experiments(without_kernel: &[&str], without_some: &[&str]) -> Vec<Answer> {
-    vec![
+    Vec::from([
+        #[cfg(feature = "demo")]
         Answer::new(Use::Demo, of_demo(without_kernel)),
+        #[cfg(feature = "full")]
         Answer::new(Use::Kernel, of_kernel(without_kernel, without_some)),
-    ]
-}
-
-#[cfg(not(feature = "lab"))]
-fn of_experiments(_: &[&str], _: &[&str]) -> Vec<Answer> {
-    Vec::new()
+    ])
 }
 
 /// Whether the demo can work.
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 fn of_demo(without_kernel: &[&str]) -> (Verdict, String) {
     let (verdict, text) = match without_kernel.is_empty() {
         true => (Verdict::Works, "The demo works, on this machine's kernel."),
@@ -162,7 +214,7 @@ fn of_demo(without_kernel: &[&str]) -> (Verdict, String) {
 }
 
 /// Whether runs on this machine's kernel can work.
-#[cfg(feature = "lab")]
+#[cfg(feature = "full")]
 fn of_kernel(without_kernel: &[&str], without_some: &[&str]) -> (Verdict, String) {
     let cause = list(without_kernel);
     match (without_kernel.is_empty(), without_some.is_empty()) {
@@ -179,7 +231,7 @@ fn of_kernel(without_kernel: &[&str], without_some: &[&str]) -> (Verdict, String
 }
 
 impl Diagnosis {
-    fn new(checks: Vec<Check>, daemons: &Daemons) -> Self {
+    fn new(checks: Vec<Check>, daemons: &[Daemon]) -> Self {
         let missing = |need: Need| {
             let missing = checks.iter().filter(|check| check.need == need && !check.is_fine);
             missing.map(|check| check.name).collect::<Vec<_>>()
@@ -189,16 +241,12 @@ impl Diagnosis {
         Self {
             uses: answers(&without_kernel, &without_some, daemons),
             real_runs,
-            agent: can_work(&daemons.agent),
-            gateway: can_work(&daemons.gateway),
-            hip: can_work(&daemons.hip),
-            checks: checks
-                .into_iter()
-                .map(Line::from)
-                .chain(lines("the agent", "part of what the agent does", &daemons.agent))
-                .chain(lines("the gateway", "part of what the gateway does", &daemons.gateway))
-                .chain(lines("host identity", "part of what host identity does", &daemons.hip))
-                .collect(),
+            agent: can_be_used(daemons, Use::Agent),
+            #[cfg(feature = "gateway")]
+            gateway: can_be_used(daemons, Use::Gateway),
+            #[cfg(feature = "hip")]
+            hip: can_be_used(daemons, Use::Hip),
+            checks: checks.into_iter().map(Line::from).chain(daemons.iter().flat_map(Daemon::lines)).collect(),
         }
     }
 
@@ -247,24 +295,13 @@ impl From<Check> for Line {
     }
 }
 
-/// The features that a daemon uses.
-fn lines(needed: &'static str, used: &'static str, features: &[Feature]) -> impl Iterator<Item = Line> {
-    features.iter().cloned().map(move |feature| Line {
-        name: feature.name,
-        needed_for: if feature.needed { needed } else { used },
-        fine: feature.fine,
-        found: feature.found,
-        without: Some(feature.without),
-        fix: Some(feature.fix).filter(|fix| !fix.is_empty()),
-    })
-}
-
 /// The gateway's configuration, or the default if it cannot be read.
-fn gateway_config() -> GatewayConfig {
-    GatewayConfig::read_default().unwrap_or_default()
+#[cfg(feature = "gateway")]
+fn gateway_config() -> holdover_gatewayd::config::Config {
+    holdover_gatewayd::config::Config::read_default().unwrap_or_default()
 }
 
-#[cfg(all(test, feature = "lab"))]
+#[cfg(all(test, feature = "full"))]
 mod tests {
     use super::*;
 
@@ -281,7 +318,11 @@ mod tests {
     fn each_use_is_answered_by_what_it_needs() {
         let diagnosis = Diagnosis::new(
             vec![check(Need::RealRuns, true), check(Need::SomeRuns, false)],
-            &Daemons { agent: feature("another", true), hip: feature("fourth", false), ..Daemons::default() },
+            &[
+                Daemon::agent(feature("another", true)),
+                Daemon::gateway(Vec::new()),
+                Daemon::hip(feature("fourth", false)),
+            ],
         );
         assert!(diagnosis.real_runs && !diagnosis.agent && diagnosis.gateway && diagnosis.hip);
         assert!(diagnosis.can(Use::Demo) && diagnosis.can(Use::Kernel) && !diagnosis.can(Use::Agent));
@@ -294,8 +335,11 @@ mod tests {
             "{text}"
         );
 
-        let daemons =
-            Daemons { agent: feature("another", false), gateway: feature("third", true), hip: feature("fourth", true) };
+        let daemons = [
+            Daemon::agent(feature("another", false)),
+            Daemon::gateway(feature("third", true)),
+            Daemon::hip(feature("fourth", true)),
+        ];
         let diagnosis = Diagnosis::new(vec![check(Need::RealRuns, false)], &daemons);
         assert!(!diagnosis.hip && !diagnosis.can(Use::Hip));
         assert!(!diagnosis.real_runs && diagnosis.agent && !diagnosis.gateway && !diagnosis.can(Use::Gateway));

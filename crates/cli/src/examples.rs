@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-use crate::LAB_COMMANDS;
+use crate::lacks;
 
 /// A command line, and what it does.
 pub(crate) type Example = (&'static str, &'static str);
@@ -160,6 +160,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             (
                 "sudo holdover reproduce m-tcp --real",
                 "M-TCP's own measurements, of the gateway's daemon on this kernel",
+            ),
+            (
+                "sudo holdover reproduce hip-uto-rt --real",
+                "Disconnections of a transfer over host identities, on this kernel, in seven minutes",
             ),
             (
                 "holdover reproduce freeze-tcp/table-2 --jobs 1 --out results/table-2",
@@ -335,8 +339,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
 
 /// Whether this program has the command of a line.
 fn is_available((line, _): &&Example) -> bool {
-    let words = line.split(' ').skip_while(|word| *word != "holdover").nth(1);
-    cfg!(feature = "lab") || words.is_none_or(|name| !LAB_COMMANDS.contains(&name))
+    let command = line.split(' ').skip_while(|word| *word != "holdover").nth(1);
+    !command.is_some_and(lacks)
 }
 
 /// The command and all below it, with their examples at the end of `--help`.
@@ -365,7 +369,7 @@ fn text(examples: &[&Example]) -> String {
     format!("Examples:{}", lines.collect::<String>())
 }
 
-#[cfg(all(test, feature = "lab"))]
+#[cfg(all(test, feature = "full"))]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -399,12 +403,16 @@ mod tests {
         words
     }
 
+    /// The program, called in the sources: that of the first look, and the complete one.
+    const CARGO_RUN: [&str; 2] = ["cargo run --release -- ", "cargo run --release --features full -- "];
+
     /// The lines of shell in a page that call the program.
     fn calls(page: &str) -> Vec<String> {
         let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
         let blocks: Vec<String> = blocks.map(|block| block.replace("\\\n", " ")).collect();
         let lines = blocks.iter().flat_map(|block| block.lines()).map(str::trim);
-        let calls = lines.map(|line| line.replace("cargo run --release -- ", "holdover "));
+        let calls =
+            lines.map(|line| CARGO_RUN.iter().fold(line.to_owned(), |line, run| line.replace(run, "holdover ")));
         calls.filter(|line| line.strip_prefix("sudo ").unwrap_or(line).starts_with("holdover ")).collect()
     }
 

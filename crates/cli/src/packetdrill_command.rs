@@ -151,9 +151,7 @@ fn run_file(args: &PacketdrillArgs, file: &Path, outcomes: &mut Vec<Outcome>) {
     // Scripts are written to be run from their own directory, or from one above.
     let mut read = |name: &str| directory.ancestors().find_map(|above| std::fs::read_to_string(above.join(name)).ok());
     for &version in &args.ip_version {
-        let mut defines: BTreeMap<String, String> = default_defines(version);
-        defines.extend(args.define.iter().cloned());
-        let script = match Script::parse(&text, &defines) {
+        let script = match parse(&text, version, &args.define) {
             Ok(script) => script,
             Err(error) => return outcomes.push(outcome(None, Some(FileError::Script(error)))),
         };
@@ -162,6 +160,20 @@ fn run_file(args: &PacketdrillArgs, file: &Path, outcomes: &mut Vec<Outcome>) {
         if script.option("ip_version").is_some() {
             break;
         }
+    }
+}
+
+/// Parses a script with the definitions of an IP version: its own if it names one.
+fn parse(text: &str, version: IpVersion, own: &[(String, String)]) -> Result<Script, ScriptError> {
+    let with = |version| {
+        let mut defines: BTreeMap<String, String> = default_defines(version);
+        defines.extend(own.iter().cloned());
+        Script::parse(text, &defines)
+    };
+    let script = with(version)?;
+    match script.option("ip_version").and_then(IpVersion::from_name) {
+        Some(named) if named != version => with(named),
+        _ => Ok(script),
     }
 }
 

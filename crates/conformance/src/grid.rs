@@ -175,7 +175,7 @@ pub struct Head {
 
 impl Head {
     /// The conditions of this process, whose runs over `path` took `took` in all.
-    fn new(about: About, took: Duration, path: NetPath) -> Self {
+    pub(super) fn new(about: About, took: Duration, path: NetPath) -> Self {
         Self { origin: Origin::new(about), seconds: took.as_secs(), path }
     }
 }
@@ -356,7 +356,7 @@ fn title(grid: &str, path: NetPath) -> String {
 
 /// The lower median, with missing values last. `None` if the median is missing, or there are no
 /// values.
-pub(super) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+pub(super) fn lower_median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len().checked_sub(1)? / 2;
@@ -450,9 +450,9 @@ mod tests {
 
     #[test]
     fn medians_do_not_hide_what_never_happened() {
-        assert_eq!(median([Some(3.0), Some(1.0), Some(2.0)].into_iter()), Some(2.0));
-        assert_eq!(median([None, Some(1.0), Some(2.0)].into_iter()), Some(2.0));
-        assert_eq!(median([None, None, Some(2.0)].into_iter()), None);
-        assert_eq!(median(std::iter::empty()), None);
+        assert_eq!(lower_median([Some(3.0), Some(1.0), Some(2.0)].into_iter()), Some(2.0));
+        assert_eq!(lower_median([None, Some(1.0), Some(2.0)].into_iter()), Some(2.0));
+        assert_eq!(lower_median([None, None, Some(2.0)].into_iter()), None);
+        assert_eq!(lower_median(std::iter::empty()), None);
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn compared<C>(cells: &[&C], text: impl Fn(&C) -> String) -> String {
     cells.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ")
 }
 
-/// What each cell shows of so many runs.
+/// The value that each cell shows for this number of runs.
 pub(super) fn medians(runs: usize) -> String {
     if runs == 1 { "one run".to_owned() } else { format!("the median of {runs} runs") }
 }

@@ -116,7 +116,7 @@ impl Rounds {
         let full: Vec<u64> = busy.clone().filter(|round| round.full == Some(true)).map(|round| round.acked).collect();
         let sampled = busy.clone().filter(|round| round.full.is_some()).count();
         let (often, mostly) = (full.len() * 20 >= busy.count(), full.len() * 2 >= sampled);
-        // Varying round trips alone are no queue: a full path is full most of the time, or has its best rate while full.
+        // Varying round trips alone do not show a queue: a full path is full most of the time, or has its best rate while full.
         let good = all.good;
         all.capacity = decile(full, 5)
             .filter(|&median| (mostly && median * 10 >= good * 4) || (often && median * 20 >= good * 17));

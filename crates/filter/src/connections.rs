@@ -1,95 +1,20 @@
-//! Connections, and per-connection state of mechanisms.
+//! Per-connection state of mechanisms.
 
-use core::fmt;
-use core::net::SocketAddr;
-use std::collections::{BTreeMap, BTreeSet};
+use holdover_base::Instant;
+use holdover_wire::{Flags, Segment, Seq};
 
-use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
-
-use crate::Direction;
-
-/// A connection, named by addresses and ports as seen from the node of the filter.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Connection {
-    /// The end on the near side of the link: this host's own; in the network, the fixed host's.
-    pub local: SocketAddr,
-    /// The end beyond the link: the peer's; in the network, the mobile host's.
-    pub remote: SocketAddr,
-}
-
-impl Connection {
-    /// The connection of a packet; `None` if the packet carries no TCP segment in the clear, or one that mechanisms must not
-    /// modify: with a signature ([`TcpOptions::is_signed`]), or of Multipath TCP ([`TcpOptions::is_multipath`]).
-    ///
-    /// [`TcpOptions::is_signed`]: holdover_wire::TcpOptions::is_signed
-    /// [`TcpOptions::is_multipath`]: holdover_wire::TcpOptions::is_multipath
-    pub fn of(direction: Direction, packet: &Packet) -> Option<Self> {
-        let segment = packet.tcp()?;
-        if segment.options.is_signed || segment.options.is_multipath {
-            return None;
-        }
-        let src = SocketAddr::new(packet.src, segment.src_port);
-        let dst = SocketAddr::new(packet.dst, segment.dst_port);
-        Some(match direction {
-            Direction::Outgoing => Self { local: src, remote: dst },
-            Direction::Incoming => Self { local: dst, remote: src },
-        })
-    }
-
-    /// The connection between a fixed and a mobile host, as a node in the network names it.
-    pub const fn between(fixed: SocketAddr, mobile: SocketAddr) -> Self {
-        Self { local: fixed, remote: mobile }
-    }
-
-    /// The fixed host's end, as seen from a node in the network: the near side of the link.
-    pub const fn fixed(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// The mobile host's end, as seen from a node in the network: beyond the link.
-    pub const fn mobile(&self) -> SocketAddr {
-        self.remote
-    }
-
-    /// The connection from the view of the sender of packets in `direction`: its own end first.
-    pub const fn of_sender_going(self, direction: Direction) -> Self {
-        match direction {
-            Direction::Outgoing => self,
-            Direction::Incoming => Self { local: self.remote, remote: self.local },
-        }
-    }
-}
-
-/// Prints `10.0.0.1:1024 > 10.0.0.2:80`, local before remote.
-impl fmt::Display for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} > {}", self.local, self.remote)
-    }
-}
-
-/// The TCP segment of a packet, mutable.
-pub fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
-    match &mut packet.payload {
-        Payload::Tcp(segment) => Some(segment),
-        _ => None,
-    }
-}
+use crate::{Bounded, Connection, Direction};
 
 /// Per-connection state of a mechanism, for connections in which the host takes part, ordered by address. Packets of a
 /// remote end (a stranger) that the host has never answered make no connection: few strangers are remembered, and not
-/// for long.
+/// for long. The table is [`Bounded`].
 ///
-/// The table is bounded: when it is full, the connection that has been idle for longest is evicted, and from then on is
-/// handled like one that began before the mechanism did.
+/// It is for state that is not a flow of the flow path. For flows, `holdover_flow` has tables with the life cycle of the programs in the
+/// kernel. The same packets begin and end a connection here, except a SYN from the near end of an open connection, which nothing here can
+/// tell from a new connection of a host that has restarted.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
-    entries: BTreeMap<Connection, Entry<T>>,
-    /// Open connections by the time of their last packet, to within [`GRAIN`].
-    live: BTreeSet<(Instant, Connection)>,
-    /// Closed connections and strangers, in the same order.
-    passing: BTreeSet<(Instant, Connection)>,
-    limit: usize,
+    entries: Bounded<Entry<T>>,
 }
 
 /// The state of the connection that a segment belongs to.
@@ -102,7 +27,6 @@ pub struct Noted<'a, T> {
 
 #[derive(Clone, Debug)]
 struct Entry<T> {
-    seen_at: Instant,
     progress: Progress,
     value: T,
     /// A SYN of the peer for a new connection with the same addresses, which the host has not answered yet.
@@ -128,21 +52,9 @@ struct Progress {
     is_reset: bool,
 }
 
-/// How long closed connections are remembered, for retransmissions; strangers too.
-const LINGER: Duration = Duration::from_secs(60);
-
-/// The granularity of the order by age.
-const GRAIN: Duration = Duration::from_secs(1);
-
-/// The most connections that are remembered.
-pub const LIMIT: usize = 65_536;
-
-/// The most strangers and closed connections that are remembered.
-const MOST_PASSING: usize = 4_096;
-
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), live: BTreeSet::new(), passing: BTreeSet::new(), limit: LIMIT }
+        Self { entries: Bounded::default() }
     }
 }
 
@@ -157,24 +69,14 @@ impl<T: Default> Table<T> {
         connection: Connection,
         segment: &Segment,
     ) -> Noted<'_, T> {
-        self.expire(now);
-        if !self.entries.contains_key(&connection) {
-            self.make_room();
-            self.passing.insert((now, connection));
-        }
-        let Self { entries, live, passing, .. } = self;
-        let entry = entries.entry(connection).or_insert_with(|| Entry::new(now));
-        let was_passing = entry.progress.is_passing();
-        let is_asked = entry.handle_syn(direction, segment);
-        if !is_asked {
-            entry.progress.note(direction, segment);
-        }
-        let is_passing = entry.progress.is_passing();
-        if is_passing != was_passing || now.saturating_since(entry.seen_at) >= GRAIN {
-            (if was_passing { &mut *passing } else { &mut *live }).remove(&(entry.seen_at, connection));
-            (if is_passing { passing } else { live }).insert((now, connection));
-            entry.seen_at = now;
-        }
+        let mut is_asked = false;
+        let entry = self.entries.update(now, connection, Entry::new, |entry| {
+            is_asked = entry.handle_syn(direction, segment);
+            if !is_asked {
+                entry.progress.note(direction, segment);
+            }
+            entry.progress.is_passing()
+        });
         let is_over = entry.progress.is_over();
         match &mut entry.asked {
             Some(asked) if is_asked => Noted { value: &mut asked.1, is_over: false },
@@ -184,52 +86,33 @@ impl<T: Default> Table<T> {
 
     /// The state of a known connection.
     pub fn get_mut(&mut self, connection: Connection) -> Option<&mut T> {
-        self.entries.get_mut(&connection).map(|entry| &mut entry.value)
+        self.entries.get_mut(connection).map(|entry| &mut entry.value)
     }
 
     /// As [`Self::get_mut`], read-only.
     pub fn get(&self, connection: Connection) -> Option<&T> {
-        self.entries.get(&connection).map(|entry| &entry.value)
+        self.entries.get(connection).map(|entry| &entry.value)
     }
 
     /// Open connections in which the host takes part, read-only.
     pub fn live(&self) -> impl Iterator<Item = (Connection, &T)> {
-        let live = self.entries.iter().filter(|(_, entry)| !entry.progress.is_passing());
-        live.map(|(connection, entry)| (*connection, &entry.value))
+        self.entries.live().map(|(connection, entry)| (connection, &entry.value))
     }
 
     /// All connections, open or closed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
-        self.entries.iter_mut().map(|(connection, entry)| (*connection, &mut entry.value))
+        self.entries.iter_mut().map(|(connection, entry)| (connection, &mut entry.value))
     }
 
     /// Open connections in which the host takes part.
     pub fn live_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
-        let live = self.entries.iter_mut().filter(|(_, entry)| !entry.progress.is_passing());
-        live.map(|(connection, entry)| (*connection, &mut entry.value))
-    }
-
-    fn expire(&mut self, now: Instant) {
-        while let Some(&(seen_at, connection)) = self.passing.first()
-            && now.saturating_since(seen_at) >= LINGER
-        {
-            self.passing.pop_first();
-            self.entries.remove(&connection);
-        }
-    }
-
-    /// Makes room for one more: evicts closed connections and strangers first, then the connection idle for longest.
-    fn make_room(&mut self) {
-        while self.passing.len() >= MOST_PASSING || self.entries.len() >= self.limit {
-            let Some((_, connection)) = self.passing.pop_first().or_else(|| self.live.pop_first()) else { return };
-            self.entries.remove(&connection);
-        }
+        self.entries.live_mut().map(|(connection, entry)| (connection, &mut entry.value))
     }
 }
 
 impl<T: Default> Entry<T> {
-    fn new(now: Instant) -> Self {
-        Self { seen_at: now, progress: Progress::default(), value: T::default(), asked: None }
+    fn new() -> Self {
+        Self { progress: Progress::default(), value: T::default(), asked: None }
     }
 
     /// Handles a SYN, which may begin another connection or ask for one; returns true if it only asks.
@@ -242,18 +125,18 @@ impl<T: Default> Entry<T> {
         match (direction, is_ack) {
             (Direction::Outgoing, false) => {
                 if progress.host_isn != Some(segment.seq) || progress.is_over() {
-                    *self = Self::new(self.seen_at);
+                    *self = Self::new();
                 }
             }
             (Direction::Outgoing, true) => match self.asked.take() {
                 Some(asked) if asked.0 + 1 == segment.ack => {
                     let progress = Progress { peer_isn: Some(asked.0), ..Progress::default() };
-                    *self = Self { seen_at: self.seen_at, progress, value: asked.1, asked: None };
+                    *self = Self { progress, value: asked.1, asked: None };
                 }
                 asked => {
                     self.asked = asked;
                     if progress.host_isn.is_some_and(|isn| isn != segment.seq) {
-                        *self = Self::new(self.seen_at);
+                        *self = Self::new();
                     }
                 }
             },
@@ -262,7 +145,7 @@ impl<T: Default> Entry<T> {
                 let is_first = progress.peer_isn.is_none() && !progress.is_synchronized && !progress.is_over();
                 if !progress.takes_part {
                     if !is_known {
-                        *self = Self::new(self.seen_at);
+                        *self = Self::new();
                     }
                 } else if !is_known && !is_first {
                     if self.asked.as_ref().is_none_or(|asked| asked.0 != segment.seq) {
@@ -323,7 +206,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use core::net::{IpAddr, Ipv4Addr};
+    use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     use super::*;
 
@@ -350,31 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_evict_connections_of_the_host() {
+    fn a_stranger_that_the_host_answers_is_a_connection() {
         let mut table = Table::<u32>::default();
-        count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
-        for number in 1..200_000 {
-            count(&mut table, 2, Incoming, number, &segment(1, 0, Flags::SYN));
-        }
-        assert_eq!(table.entries.len(), 1 + MOST_PASSING);
-        assert_eq!((table.live.len(), table.passing.len()), (1, MOST_PASSING));
-        assert_eq!(count(&mut table, 3, Outgoing, 0, &segment(2, 1, Flags::ACK)), 2);
-        // The host answers this peer at once: no stranger.
         count(&mut table, 3, Incoming, 7, &segment(1, 0, Flags::SYN));
+        assert_eq!(table.live().count(), 0);
         assert_eq!(count(&mut table, 3, Outgoing, 7, &segment(9, 2, Flags::SYN | Flags::ACK)), 2);
-        assert_eq!(table.live.len(), 2);
-    }
-
-    #[test]
-    fn the_connection_idle_for_longest_is_evicted() {
-        let mut table = Table::<u32> { limit: 3, ..Table::default() };
-        for number in 0..3 {
-            count(&mut table, u64::from(number), Outgoing, number, &segment(1, 1, Flags::ACK));
-        }
-        count(&mut table, 10, Incoming, 0, &segment(1, 1, Flags::ACK));
-        count(&mut table, 11, Outgoing, 3, &segment(1, 1, Flags::ACK));
-        let kept: Vec<Connection> = table.iter_mut().map(|(connection, _)| connection).collect();
-        assert_eq!(kept, [connection(0), connection(2), connection(3)]);
+        assert_eq!(table.live().count(), 1);
     }
 
     #[test]
@@ -386,10 +250,10 @@ mod tests {
         count(&mut table, 2, Outgoing, 0, &segment(1, 2, ack | Flags::FIN));
         assert_eq!(table.live_mut().count(), 1, "the host's FIN is not acknowledged");
         count(&mut table, 3, Incoming, 0, &segment(2, 2, ack));
-        assert_eq!((table.live_mut().count(), table.entries.len()), (0, 1));
+        assert_eq!((table.live_mut().count(), table.iter_mut().count()), (0, 1));
         assert_eq!(count(&mut table, 62, Incoming, 0, &segment(1, 1, ack | Flags::FIN)), 5, "a retransmission");
         count(&mut table, 123, Outgoing, 1, &segment(1, 1, ack));
-        assert_eq!(table.entries.len(), 1);
+        assert_eq!(table.iter_mut().count(), 1);
     }
 
     #[test]

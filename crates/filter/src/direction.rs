@@ -10,6 +10,9 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Outgoing, Self::Incoming];
+
     /// The opposite direction.
     pub const fn opposite(self) -> Self {
         match self {

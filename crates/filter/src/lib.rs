@@ -20,7 +20,9 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod bounded;
 mod chain;
+mod connection;
 mod connections;
 mod control;
 mod direction;
@@ -32,8 +34,10 @@ mod presence;
 mod window_scale;
 
 pub use agenda::Agenda;
+pub use bounded::{Bounded, LIMIT};
 pub use chain::Chain;
-pub use connections::{Connection, LIMIT, Noted, Table, tcp_mut};
+pub use connection::{Connection, tcp_mut};
+pub use connections::{Noted, Table};
 pub use control::{CONTROL_PORT, ControlMessage};
 pub use direction::Direction;
 pub use filter::{Action, EndpointMechanism, Injected, SegmentFilter, Stored, Verdict};

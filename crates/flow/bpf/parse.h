@@ -1,10 +1,10 @@
-// Reads a packet: Ethernet, IPv4 or IPv6 with extension headers, TCP and its options. `wire` reads the same in user space.
+// Reads a packet: Ethernet, IPv4 or IPv6 with extension headers (ip.h), TCP and its options. `wire` reads the same in user space.
 //
 // The shell that includes this has declared `rules` and `count` (of `enum counter`) before.
 
 #pragma once
 
-#include "kernel.h"
+#include "ip.h"
 
 #include "header_prediction.h"
 
@@ -29,7 +29,7 @@ struct offsets {
 	u8 sacks;                   // how many there are
 };
 
-// What does not fit the stack, or whose values the verifier would follow through all that comes after. A processor runs one program at a
+// State that does not fit the stack, or whose values the verifier would follow through all later code. A processor runs one program at a
 // time: both hooks run with softirqs off.
 struct scratch {
 	struct options options;
@@ -152,37 +152,41 @@ INLINE void read_options(struct scratch *scratch, u32 from, u32 options_at, u32 
 
 // Where TCP begins and where the packet ends, in the frame.
 struct bounds {
-	u32 at, end;
+	struct upper upper;
+	u32 end;
 	int has_options; // the IP header has options, or a length that says nothing
 };
 
+// Counts why what the IP header carries is not read, by UPPER_*.
+INLINE int leave_alone_by(int kind)
+{
+	if (kind == UPPER_WHOLE)
+		return READ;
+	count(kind == UPPER_FRAGMENT ? ALONE_FRAGMENT : kind == UPPER_UNKNOWN ? ALONE_HEADER : ALONE_MALFORMED);
+	return ALONE;
+}
+
 INLINE int read_ipv4(struct __sk_buff *skb, struct packet *packet, struct bounds *bounds, u8 *source, u8 *destination)
 {
+	u32 at = bounds->upper.at;
 	struct iphdr ip;
 
-	if (bpf_skb_load_bytes(skb, bounds->at, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
 		return ALONE;
 	if (ip.protocol != IPPROTO_TCP)
 		return ALONE;
-	if (ip.frag_off & bpf_htons(0x3fff)) {
-		count(ALONE_FRAGMENT);
+	if (leave_alone_by(pass_ipv4(ip.version << 4 | ip.ihl, ip.frag_off, ip.protocol, &bounds->upper)) != READ)
 		return ALONE;
-	}
-	if (ip.version != 4 || ip.ihl < 5) {
-		count(ALONE_MALFORMED);
-		return ALONE;
-	}
 	source[10] = source[11] = destination[10] = destination[11] = 0xff;
 	__builtin_memcpy(source + 12, &ip.saddr, 4);
 	__builtin_memcpy(destination + 12, &ip.daddr, 4);
 	packet->ttl = ip.ttl;
 	packet->traffic_class = ip.tos;
-	bounds->end = bounds->at + bpf_ntohs(ip.tot_len);
+	bounds->end = at + bpf_ntohs(ip.tot_len);
 	// The length of several segments in one may not fit the field.
 	bounds->has_options = ip.ihl != 5 || ip.tot_len == 0;
 	if (ip.tot_len == 0 && skb->gso_segs > 1)
 		bounds->end = skb->len;
-	bounds->at += ip.ihl * 4;
 	return READ;
 }
 
@@ -190,52 +194,27 @@ INLINE int read_ipv6(struct __sk_buff *skb, struct packet *packet, struct bounds
 {
 	struct ipv6hdr ip;
 
-	if (bpf_skb_load_bytes(skb, bounds->at, &ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, bounds->upper.at, &ip, sizeof(ip)))
 		return ALONE;
 	__builtin_memcpy(source, &ip.saddr, 16);
 	__builtin_memcpy(destination, &ip.daddr, 16);
 	packet->ttl = ip.hop_limit;
 	packet->traffic_class = ip.priority << 4 | ip.flow_lbl[0] >> 4;
-	bounds->at += sizeof(ip);
-	bounds->end = bounds->at + bpf_ntohs(ip.payload_len);
+	bounds->upper.at += sizeof(ip);
+	bounds->upper.protocol = ip.nexthdr;
+	bounds->end = bounds->upper.at + bpf_ntohs(ip.payload_len);
 	if (ip.payload_len == 0 && skb->gso_segs > 1)
 		bounds->end = skb->len;
-	u8 next = ip.nexthdr;
-
-	bounds->has_options = next != IPPROTO_TCP || ip.payload_len == 0;
-	UNROLL
-	for (int n = 0; n < 6; n++) {
-		u8 header[8];
-
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING)
-			break;
-		if (bpf_skb_load_bytes(skb, bounds->at, header, sizeof(header))) {
-			count(ALONE_MALFORMED);
-			return ALONE;
-		}
-		// With segments left, the packet has another destination than its address.
-		if (next == IPPROTO_ROUTING && header[3]) {
-			count(ALONE_HEADER);
-			return ALONE;
-		}
-		next = header[0];
-		bounds->at += 8 + header[1] * 8;
-	}
-	if (next == IPPROTO_FRAGMENT) {
-		count(ALONE_FRAGMENT);
+	bounds->has_options = ip.nexthdr != IPPROTO_TCP || ip.payload_len == 0;
+	if (is_extension(ip.nexthdr) && leave_alone_by(pass_extensions(skb, &bounds->upper)) != READ)
 		return ALONE;
-	}
-	if (next == IPPROTO_HOPOPTS || next == IPPROTO_DSTOPTS || next == IPPROTO_ROUTING) {
-		count(ALONE_HEADER);
-		return ALONE;
-	}
-	return next == IPPROTO_TCP ? READ : ALONE;
+	return bounds->upper.protocol == IPPROTO_TCP ? READ : ALONE;
 }
 
 INLINE int read_tcp(struct __sk_buff *skb, struct scratch *scratch, struct key *key, const struct bounds *bounds, int direction)
 {
 	struct packet *packet = &scratch->packet;
-	u32 at = bounds->at, end = bounds->end;
+	u32 at = bounds->upper.at, end = bounds->end;
 	u8 tcp[20];
 
 	if (bpf_skb_load_bytes(skb, at, tcp, sizeof(tcp))) {
@@ -308,7 +287,7 @@ INLINE int read_tcp(struct __sk_buff *skb, struct scratch *scratch, struct key *
 // Reads a packet into `scratch` and `key`. Returns READ, or ALONE for one that passes untouched.
 INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct key *key, int direction)
 {
-	struct bounds bounds = { .at = rules.frame_len };
+	struct bounds bounds = { .upper.at = rules.frame_len };
 	u32 protocol = skb->protocol;
 	u8 *source = direction == OUTGOING ? key->local : key->remote;
 	u8 *destination = direction == OUTGOING ? key->remote : key->local;

@@ -1,5 +1,5 @@
 //! Generates Rust for the structures, constants and enumerations that C headers share with user space: for the flow path
-//! (`crates/flow/build.rs`), the agent's user timeouts and the gateway's mobile hosts (`build.rs` of these crates).
+//! (`crates/flow/build.rs`), the agent's user timeouts and copies, and the gateway's mobile hosts (`build.rs` of these crates).
 //!
 //! It supports the C of these headers and refuses the rest: members of `u8` to `u64` and of structures before them, with sizes
 //! that are numbers or constants; `#define NAME NUMBER`; enumerations without values, whose first one may be a value of an
@@ -14,19 +14,24 @@ use std::{env, fs, process};
 pub(crate) struct Headers<'a> {
     /// Their paths.
     pub(crate) described: &'a [&'a str],
-    /// Headers of which another crate has the Rust: the module that includes the generated file names its items.
+    /// Headers whose Rust declarations another crate generates. The module that includes the generated file imports these.
     pub(crate) imported: &'a [&'a str],
-    /// Structures whose default is not all zeros: the crate defines it.
+    /// Structures without a derived default: the crate defines one that is not all zeros, or has none.
     pub(crate) not_zero: &'a [&'a str],
 }
 
 impl Headers<'_> {
     /// Writes `layout.rs` into the build script's directory for output.
     pub(crate) fn generate(&self) -> Layout {
+        self.generate_as("layout.rs")
+    }
+
+    /// Writes a file of this name there.
+    pub(crate) fn generate_as(&self, name: &str) -> Layout {
         let text = |paths: &[&str]| paths.iter().map(|path| read(path)).collect::<String>();
         let imported = Layout::parse(&text(self.imported), Layout::default()).unwrap_or_else(|error| fail(&error));
         let layout = Layout::parse(&text(self.described), imported).unwrap_or_else(|error| fail(&error));
-        write("layout.rs", &layout.to_rust(self.not_zero));
+        write(name, &layout.to_rust(self.not_zero));
         println!("cargo::rerun-if-changed=build.rs");
         layout
     }

@@ -1,5 +1,5 @@
-// What a shell between two hosts needs beyond flow.h. To a gateway the *peer* is the mobile host, and the *host* is the other end, whose
-// round trip is measured here. docs/mechanisms/hold_back.md says what for.
+// Additions to flow.h for a shell between two hosts. To a gateway the *peer* is the mobile host, and the *host* is the other end, whose
+// round trip is measured here. docs/mechanisms/hold_back.md describes its use.
 
 #pragma once
 
@@ -77,6 +77,18 @@ INLINE int is_under_way(u16 stage, u32 flags)
 	u16 ended = STAGE_HOST_FIN | STAGE_PEER_FIN;
 
 	return flags & HALF_ACKED && !(stage & STAGE_RESET) && (stage & ended) != ended;
+}
+
+// What a packet does in the flow table of a node between two hosts. `stage`, `isn` and `flags` are those of the flow or entry of its key, if
+// it `is_known`. Connections that are older than the table are learnt from any of their packets.
+INLINE enum finding find_between(int is_known, u16 stage, u32 isn, u32 flags, const struct packet *packet)
+{
+	// A SYN from a stranger would change the numbers of a connection whose ends ignore it (RFC 5961 section 4).
+	if (is_known && packet->flags & SYN && is_under_way(stage, flags))
+		return FLOW_UNSEEN;
+	if (is_known && !begins_between(stage, isn, packet))
+		return FLOW_KNOWN;
+	return packet->flags & RST ? FLOW_UNSEEN : FLOW_BEGINS;
 }
 
 // Whether a mobile host refuses what comes from the fixed side: any host can send it. (The core asks the same of what comes in.)

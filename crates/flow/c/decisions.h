@@ -6,11 +6,8 @@
 #include "history.h"
 #include "round_trip.h"
 
-// How long before a foreseen cut ACKs are stalled: a round trip with its queues, an eighth and LEAD_MARGIN; USUAL_LEAD before the first
-// sample, which was enough on Linux 6.18 with a round trip of 50 ms and a queue.
-#define USUAL_LEAD (150 * MS)
+// ACKs are stalled a round trip with its queues, an eighth and LEAD_MARGIN before a predicted cut.
 #define LEAD_MARGIN (10 * MS)
-#define LONGEST_LEAD (1000 * MS)
 
 // At most this part of the window, and of the bytes in flight, is held back: that is what it costs the sender.
 #define PART_OF_WINDOW 8
@@ -291,7 +288,7 @@ INLINE int is_duplicate(const struct half *half, const struct packet *packet)
 INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
 			  int has_limit, u32 limit, int arrives)
 {
-	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
+	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST), is_shown = 0;
 
 	FORGET(exempt, packet->seq);
 	FORGET(opens, packet->seq);
@@ -303,11 +300,14 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 		verdict->withhold = 1;
 	} else if (has_limit && keeps_the_edge(half, packet, limit)) {
 		lower(half, packet, verdict, limit);
-		show(half, packet->now, verdict->ack);
+		is_shown = 1;
 	} else if (kind != OTHER && arrives) {
 		half->flags &= ~(HALF_RECORDING | HALF_SHRUNK);
-		show(half, packet->now, verdict->ack);
+		is_shown = 1;
 	}
+	FORGET(is_shown, packet->seq);
+	if (is_shown)
+		show(half, packet->now, verdict->ack);
 }
 
 // Replaces the echo of a timestamp from before the outage, which would prove that nothing was lost (RFC 3522).
@@ -442,6 +442,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	if (kind == ADVANCING)
 		note_flight(half, flow, now);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
+
+	FORGET(is_stalled, packet->seq);
+	FORGET(holding, packet->seq);
+	FORGET(kind, packet->seq);
 	const struct half *other = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
 	int begins_stall = begins_stall_now(half, other, packet, verdict, is_stalled);
 	int is_heard;

@@ -245,7 +245,7 @@ INLINE int is_quiet(const volatile struct rules *rules, const struct half *half,
 	return !(half->flags & busy) && !half->sack_len && !is_held(half) && !refreshes(rules, half, link, now);
 }
 
-// Which packets are predicted after this one: PREDICT_DATA, PREDICT_ACKS or, for none, PREDICT_IDLE.
+// The kind of packets predicted after this one: PREDICT_DATA, PREDICT_ACKS or, for none, PREDICT_IDLE.
 INLINE u32 kind_after(const struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct packet *packet,
 		      const struct verdict *verdict, int direction)
 {

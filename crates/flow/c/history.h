@@ -1,4 +1,4 @@
-// What was seen of one direction of data: its segments, its ACKs, which of these its sender was shown, and how fast it flows.
+// The history of one direction of data: its segments, its ACKs, which of these its sender was shown, and its rate.
 
 #pragma once
 
@@ -98,7 +98,7 @@ INLINE void note_data(struct half *half, const struct packet *packet)
 
 // ---- ACKs ----
 
-// What an ACK says that was not known.
+// The news in an ACK.
 enum ack_kind {
 	ADVANCING, // it acknowledges more than any before
 	REPEATED,  // it acknowledges what the last one did
@@ -172,9 +172,12 @@ INLINE void show(struct half *half, u64 now, u32 ack)
 		return;
 	half->shown = ack;
 	struct shown *last = &half->shown_lately[(half->shown_next - 1) & (MOST_SHOWN - 1)];
+	int is_soon = half->shown_every && half->shown_len && !(half->flags & HALF_ANSWERED) &&
+		      since(now, last->at) < half->shown_every * SHOWN_UNIT;
+	int shares = half->flags & HALF_ANSWERED_MORE || is_soon;
 
-	if (half->flags & HALF_ANSWERED_MORE ||
-	    (half->shown_every && half->shown_len && !(half->flags & HALF_ANSWERED) && since(now, last->at) < half->shown_every * SHOWN_UNIT)) {
+	FORGET(shares, half->acked);
+	if (shares) {
 		last->ack = ack;
 	} else {
 		struct shown *shown = &half->shown_lately[half->shown_next & (MOST_SHOWN - 1)];
@@ -231,7 +234,7 @@ INLINE int is_held(const struct half *half)
 // A flow that was that fast stays so down to this: hosts pause.
 #define STILL_FAST (FASTEST / 8)
 
-// At least 1, and few enough that bytes times it fits 64 bits.
+// At least 1, and at most 2^32 - 1, so that its product with a number of bytes fits 64 bits.
 INLINE u64 whole_micros(u64 nanos)
 {
 	u64 micros = nanos / 1000;
@@ -239,7 +242,7 @@ INLINE u64 whole_micros(u64 nanos)
 	return !micros ? 1 : micros > 0xffffffff ? 0xffffffff : micros;
 }
 
-// Of a fast flow no packet may be looked at for some 4 ms (header_prediction.h), which is no pause.
+// A fast flow may have no packet on the slow path for some 4 ms (header_prediction.h): a pause is longer.
 #define SELDOM (8 * MS)
 
 // ACKs within this part of the shortest round trip to a sender beyond a link share an entry of `shown_lately`, so that those on their way

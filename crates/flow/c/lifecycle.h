@@ -1,4 +1,5 @@
-// The stage of a connection, for the owner of the flow table, which removes closed connections.
+// The life cycle of a connection at a host: which packets begin and end flows, and the stage of a connection, for the owner of the flow
+// table, which removes closed connections. between.h has the same for a node between two hosts.
 
 #pragma once
 
@@ -16,6 +17,25 @@ INLINE int begins_anew(const struct flow *flow, const struct packet *packet)
 INLINE int begins_flow(const struct packet *packet)
 {
 	return !(packet->flags & RST) && !(packet->flags & SYN && packet->flags & ACK);
+}
+
+// What a packet does in the flow table of a host. `flow` is that of its key, 0 if there is none. Only packets of the host begin flows and end
+// them: anyone can send the others.
+INLINE enum finding find_at_host(const struct flow *flow, const struct packet *packet, int direction)
+{
+	if (direction == INCOMING) {
+		int asks = (packet->flags & (SYN | ACK)) == SYN;
+
+		// A SYN from a stranger would change the numbers of a connection whose ends ignore it (RFC 5961 section 4).
+		if (!flow || (asks && (flow->incoming.flags | flow->outgoing.flags) & HALF_ACKED))
+			return FLOW_UNSEEN;
+		return FLOW_KNOWN;
+	}
+	if (flow && !begins_anew(flow, packet))
+		return FLOW_KNOWN;
+	if (begins_flow(packet))
+		return FLOW_BEGINS;
+	return flow ? FLOW_ENDS : FLOW_UNSEEN;
 }
 
 INLINE void note_stage(struct flow *flow, const struct packet *packet, int direction)

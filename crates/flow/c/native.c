@@ -1,5 +1,6 @@
-// What Rust calls in a process (src/ffi.rs): the shell around flow.h, in which one thread has a flow at a time, and selectors.
+// Functions for Rust in a process (src/ffi.rs): the shell around flow.h, in which one thread has a flow at a time; selectors and courses.
 
+#include "course.h"
 #include "entry.h"
 #include "flow.h"
 #include "selector.h"
@@ -70,14 +71,10 @@ u32 flow_is_active(const struct prediction *prediction, const struct key *key)
 	return is_active(prediction, key);
 }
 
-u32 flow_begins_anew(const struct flow *flow, const struct packet *packet)
+// An `enum finding`. `flow` may be 0.
+u32 flow_find_at_host(const struct flow *flow, const struct packet *packet, u32 direction)
 {
-	return begins_anew(flow, packet);
-}
-
-u32 flow_begins_flow(const struct packet *packet)
-{
-	return begins_flow(packet);
+	return find_at_host(flow, packet, direction & 1);
 }
 
 u32 flow_is_calm(const struct link *link)
@@ -146,9 +143,12 @@ u32 flow_pass_between(struct flow *flow, const struct key *key, const struct lin
 	return !pass_between(flow, link, rules, key, packet, verdict, none, way);
 }
 
-u32 flow_begins_between(const struct flow *flow, const struct packet *packet)
+// As flow_find_at_host.
+u32 flow_find_between(const struct flow *flow, const struct packet *packet)
 {
-	return begins_between(flow->stage, flow->host_isn, packet);
+	if (!flow)
+		return find_between(0, 0, 0, 0, packet);
+	return find_between(1, flow->stage, flow->host_isn, flow->incoming.flags | flow->outgoing.flags, packet);
 }
 
 u32 flow_is_under_way(const struct flow *flow)
@@ -161,6 +161,13 @@ u32 flow_is_under_way(const struct flow *flow)
 u32 flow_selects(const struct selector *selector, const struct ends *ends)
 {
 	return selects(selector, ends, is_within_host(ends));
+}
+
+// ---- Courses (course.h). ----
+
+u32 flow_diverts(u32 course, u32 rule, u32 is_tcp)
+{
+	return diverts(course, rule, is_tcp);
 }
 
 // ---- For the tests of the Rust side. ----

@@ -28,7 +28,7 @@ struct packet {
 	struct block sack[MOST_BLOCKS];
 };
 
-// What is to be done to a packet.
+// The changes to a packet, and its fate.
 struct verdict {
 	u32 ack;        // if `lower`: SACK blocks go, too
 	u32 ecr;        // if `refresh`

@@ -99,7 +99,7 @@ struct half {
 #define HALF_ANSWERED_MORE 0x20000 // and others, which share an entry of `shown_lately`
 #define HALF_FORGOT 0x40000   // ACKs were shown before the first one in `shown_lately`
 
-// What is remembered of a connection. The members are ordered by how often packets need them, in cache lines.
+// The state of a connection. The members are ordered by how often packets need them, in cache lines.
 struct flow {
 	struct bpf_spin_lock lock;
 	u32 epoch; // of the link, when the last segment passed
@@ -138,7 +138,7 @@ _Static_assert(__builtin_offsetof(struct half, newest_stamp_at) == 64, "the firs
 _Static_assert(__builtin_offsetof(struct half, runs[1]) == 128, "the second part of a half is a cache line");
 _Static_assert(sizeof(struct half) % 64 == 0, "the second half begins a cache line");
 
-// What every packet of a connection touches where there are many: 128 bytes. The rest, a `struct flow`, is apart, for flows that need it
+// The state that every packet of a connection touches in tables of many: 128 bytes. The rest, a `struct flow`, is apart, for flows that need it
 // (entry.h).
 struct side {
 	u32 acked;    // as in `struct half`, as all that follows
@@ -188,7 +188,7 @@ _Static_assert(sizeof(struct entry) == 128, "two cache lines");
 #define STAGE_RESET 0x20
 #define STAGE_LEFT_ALONE 0x40 // by policy
 
-// What the controller says of the link: that of an interface, or that to one mobile host, where each has its own. The orders at the end
+// The state of a link as the controller sets it: that of an interface, or that to one mobile host, where each has its own. The orders at the end
 // apply to the ACKs that come in over it.
 struct link {
 	u64 down_at, up_at;
@@ -214,14 +214,14 @@ struct link {
 #define HOLDS_BYTES 2    // exactly `held_bytes` (M-TCP section 4.1 has one)
 #define HOLDS_NEWEST 3   // the newest ACK while data are outstanding (BUFFER-FREEZE section III.B)
 
-// What every packet needs to know in the kernel, in one cache line.
+// The state that every packet reads in the kernel, in one cache line.
 #define STATUS_NUMBER 1 // which of two links is the current one
 #define STATUS_CALM 2   // nothing happens to the link of IPv4, nor is about to
 #define STATUS_FRAMES 4 // packets are Ethernet frames
 #define STATUS_LISTENS 8 // the link is silent
 #define STATUS_CALM_IPV6 16 // as STATUS_CALM, of IPv6
 
-// What does not change while the programs are loaded.
+// Settings that are constant while the programs are loaded.
 struct rules {
 	u64 hold_after_bytes; // nothing is held before so many bytes are acknowledged
 	u64 hold_pause;       // nothing is held for so long after link-up, in ns
@@ -262,6 +262,14 @@ struct prediction {
 #define PREDICT_KIND 0xff
 
 #define PREDICTION_PLACES_BITS 6
+
+// After link-down, packets that were in flight may still arrive for so long, in ns.
+#define LATE_ARRIVALS 1000000000
+
+// How long before a predicted cut a stall begins, in ns. USUAL_LEAD is used before the first sample of the round trip: it was enough on
+// Linux 6.18 with a round trip of 50 ms and a queue.
+#define USUAL_LEAD 150000000
+#define LONGEST_LEAD 1000000000
 
 // Something for the controller to do.
 struct notice {
@@ -312,11 +320,19 @@ struct order {
 #define LIMIT_ALWAYS 1
 #define LIMIT_UNTIL_HEARD 2 // until the receiver's next ACK
 
-// What becomes of the ACKs of a flow.
+// The treatment of a flow's ACKs.
 enum holding {
 	HOLD_NOTHING, // they pass
 	HOLD_LAST,    // the last whole segments are held back
 	HOLD_ALL,     // none passes
+};
+
+// What a packet does in a flow table (lifecycle.h, between.h).
+enum finding {
+	FLOW_UNSEEN, // it belongs to no flow, and passes as it is
+	FLOW_KNOWN,  // it belongs to the flow of its key
+	FLOW_BEGINS, // it begins a flow; an earlier one of the same key ends
+	FLOW_ENDS,   // an earlier flow of the same key ends, and it belongs to none
 };
 
 // What the shell in the kernel counts, in packets.
@@ -331,7 +347,7 @@ enum counter {
 	ALONE_VLAN,       // left alone: tagged for a VLAN
 	ALONE_HEADER,     // left alone: IPv6 extension headers that are too many or unknown
 	ALONE_MALFORMED,  // left alone: malformed
-	ALONE_UNKNOWN,    // left alone: flows of which the host has sent nothing yet
+	ALONE_UNKNOWN,    // left alone: flows on which the host has sent nothing yet
 	ALONE_FULL,       // left alone: flows without room in the table
 	ALONE_POLICY,     // left alone: flows that a policy leaves alone
 	ALONE_SIGNED,     // left alone: TCP-MD5 and TCP-AO

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{
-    Ends, Entry, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector, Verdict,
+    Ends, Entry, Finding, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector, Verdict,
 };
 
 mod c {
@@ -27,8 +27,7 @@ mod c {
         pub(super) fn flow_free_prediction(prediction: *mut Prediction, key: *const Key);
         pub(super) fn flow_prediction_number(key: *const Key, direction: u32) -> u32;
         pub(super) fn flow_is_active(prediction: *const Prediction, key: *const Key) -> u32;
-        pub(super) fn flow_begins_anew(flow: *const Flow, packet: *const Packet) -> u32;
-        pub(super) fn flow_begins_flow(packet: *const Packet) -> u32;
+        pub(super) fn flow_find_at_host(flow: *const Flow, packet: *const Packet, direction: u32) -> u32;
         pub(super) fn flow_is_calm(link: *const Link) -> u32;
         pub(super) fn flow_is_stalling(link: *const Link, flow: *const Flow, now: u64) -> u32;
         pub(super) fn flow_holding(link: *const Link, rules: *const Rules, flow: *const Flow, now: u64) -> u32;
@@ -47,10 +46,11 @@ mod c {
             verdict: *mut Verdict,
             direction: u32,
         ) -> u32;
-        pub(super) fn flow_begins_between(flow: *const Flow, packet: *const Packet) -> u32;
+        pub(super) fn flow_find_between(flow: *const Flow, packet: *const Packet) -> u32;
         pub(super) fn flow_is_under_way(flow: *const Flow) -> u32;
         pub(super) fn flow_lower(half: *const Half, packet: *const Packet, verdict: *mut Verdict, ack: u32);
         pub(super) fn flow_selects(selector: *const Selector, ends: *const Ends) -> u32;
+        pub(super) fn flow_diverts(course: u32, rule: u32, is_tcp: u32) -> u32;
     }
 
     #[cfg(test)]
@@ -103,16 +103,27 @@ pub(crate) fn is_active(prediction: &Prediction, key: &Key) -> bool {
     unsafe { c::flow_is_active(prediction, key) != 0 }
 }
 
-/// Whether a packet of the host begins another connection with the same addresses.
-pub(crate) fn begins_anew(flow: &Flow, packet: &Packet) -> bool {
-    // SAFETY: as above.
-    unsafe { c::flow_begins_anew(flow, packet) != 0 }
+/// What a packet does in the flow table of a host.
+pub(crate) fn find_at_host(known: Option<&Flow>, packet: &Packet, direction: u8) -> Finding {
+    let known = known.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: as above; without a flow the pointer is null, which the function expects.
+    to_finding(unsafe { c::flow_find_at_host(known, packet, direction.into()) })
 }
 
-/// Whether this packet of the host creates a flow.
-pub(crate) fn begins_flow(packet: &Packet) -> bool {
+/// What a packet does in the flow table of a node between two hosts.
+pub(crate) fn find_between(known: Option<&Flow>, packet: &Packet) -> Finding {
+    let known = known.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: as above.
-    unsafe { c::flow_begins_flow(packet) != 0 }
+    to_finding(unsafe { c::flow_find_between(known, packet) })
+}
+
+const fn to_finding(finding: u32) -> Finding {
+    match finding {
+        0 => Finding::FlowUnseen,
+        1 => Finding::FlowKnown,
+        2 => Finding::FlowBegins,
+        _ => Finding::FlowEnds,
+    }
 }
 
 /// Whether the link is up, without a change pending.
@@ -192,12 +203,6 @@ pub(crate) fn pass_between(
     (is_refused == 0).then_some(verdict)
 }
 
-/// Whether a packet of either host begins another connection with the same addresses.
-pub(crate) fn begins_between(flow: &Flow, packet: &Packet) -> bool {
-    // SAFETY: as above.
-    unsafe { c::flow_begins_between(flow, packet) != 0 }
-}
-
 /// Whether the handshake is complete and neither end has closed.
 pub(crate) fn is_under_way(flow: &Flow) -> bool {
     // SAFETY: as above.
@@ -208,6 +213,12 @@ pub(crate) fn is_under_way(flow: &Flow) -> bool {
 pub(crate) fn selects(selector: &Selector, ends: &Ends) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_selects(selector, ends) != 0 }
+}
+
+/// Whether a packet for a mobile host is diverted, by the numbers of `c/course.h`.
+pub(crate) fn diverts(course: u32, rule: u32, is_tcp: bool) -> bool {
+    // SAFETY: a function of numbers.
+    unsafe { c::flow_diverts(course, rule, is_tcp.into()) != 0 }
 }
 
 /// A zeroed entry.

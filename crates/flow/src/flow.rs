@@ -5,7 +5,7 @@ use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
 use holdover_wire::{Packet, Segment, Seq};
 
 use crate::layout::{
-    FRAME_LEN, Flow, HALF_LAST, HALF_LAST_STAMPS, Half, Holding, Key, Link, Rules, STAGE_HOST_FIN_ACKED,
+    FRAME_LEN, Finding, Flow, HALF_LAST, HALF_LAST_STAMPS, Half, Holding, Key, Link, Rules, STAGE_HOST_FIN_ACKED,
     STAGE_LEFT_ALONE, STAGE_PEER_FIN_ACKED, STAGE_RESET, TRIP_SAMPLED, UNKNOWN_SHIFT,
 };
 use crate::notice::Notice;
@@ -78,9 +78,15 @@ impl Flow {
         ffi::handle_order(self, place.predictions_mut(), &order.0);
     }
 
-    /// Whether a packet of the host begins another connection with the same addresses.
-    pub fn is_ended_by(&self, packet: &Packet, segment: &Segment) -> bool {
-        ffi::begins_anew(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
+    /// What a packet does in the flow table of a host, where `known` is the flow of its key.
+    pub fn find_at_host(known: Option<&Self>, direction: Direction, packet: &Packet, segment: &Segment) -> Finding {
+        let read = segment::read(Instant::ZERO, packet, segment, Form::of(segment));
+        ffi::find_at_host(known, &read, key::to_raw(direction))
+    }
+
+    /// As [`Self::find_at_host`], on a node between two hosts.
+    pub fn find_between(known: Option<&Self>, packet: &Packet, segment: &Segment) -> Finding {
+        ffi::find_between(known, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
     }
 
     /// Whether the handshake is complete and neither end has closed: then a SYN is not of this connection (RFC 5961
@@ -146,6 +152,12 @@ impl Flow {
     /// Whether the host has data outstanding.
     pub fn awaits_ack(&self) -> bool {
         self.incoming.awaits_ack()
+    }
+
+    /// Whether data from `seq` on, or an ACK of it, has passed before: a segment that begins there is a retransmission.
+    pub fn was_forwarded(&self, seq: Seq) -> bool {
+        let half = &self.incoming;
+        [half.end(), half.acked()].into_iter().flatten().any(|end| seq.lt(end))
     }
 
     /// A segment that the peer answers at once, in any state of the connection, and that changes nothing there: without

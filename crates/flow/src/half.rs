@@ -56,9 +56,9 @@ impl Half {
         (!is_forgotten).then(|| shown[before.saturating_sub(1)..].iter().map(|shown| Seq::new(shown.ack)).collect())
     }
 
-    /// ACKs of which one, or one less than a segment below it, is the last that the sender has received, oldest first. It has
-    /// received none of those shown from `since` on, except perhaps the first ones. If known, `echo` is the TSval of the newest
-    /// segment that it has received; a retransmission after a long silence shows the ACK itself.
+    /// Candidates for the last ACK that the sender has received, oldest first: it is one of them, or less than a segment below one.
+    /// ACKs shown from `since` on were lost, except perhaps the first ones. `echo` is the TSval of the newest segment that the sender
+    /// has received, if known; a retransmission after a long silence shows the ACK itself.
     pub fn may_be_received(&self, since: Instant, echo: Option<u32>) -> Vec<Seq> {
         if self.has(HALF_RESUMED) {
             return vec![Seq::new(self.resumed_from)];
@@ -105,11 +105,11 @@ impl Half {
     }
 
     /// The end of the data that has passed.
-    fn end(&self) -> Option<Seq> {
+    pub(crate) fn end(&self) -> Option<Seq> {
         self.newest_run().map(|run| Seq::new(run.end))
     }
 
-    /// Whether the receiver acknowledges data of which none has passed: they take another path.
+    /// Whether the data that the receiver acknowledges take another path: none of them have passed here.
     pub fn passes_elsewhere(&self) -> bool {
         // A FIN counts as a byte, and is not part of the runs.
         self.bytes_acked > 1 && self.end().is_none()

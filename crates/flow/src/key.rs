@@ -5,6 +5,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use holdover_filter::{Connection, Direction};
 
 use crate::layout::{INCOMING, Key, OUTGOING};
+use crate::prefix::mapped;
 
 impl Key {
     /// The key of a connection.
@@ -30,10 +31,7 @@ impl Key {
 
 /// An address in the form of all records: IPv4 within IPv6, as `::ffff:192.0.2.1`.
 pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    }
+    mapped(address).octets()
 }
 
 pub(crate) fn to_raw(direction: Direction) -> u8 {

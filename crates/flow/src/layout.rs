@@ -1,4 +1,4 @@
-//! The structures, flags and counters of `c/state.h`, `c/packet.h` and `c/selector.h`, as `build.rs` has written them.
+//! The structures, flags and counters of `c/state.h`, `c/packet.h`, `c/selector.h` and `c/course.h`, as `build.rs` has written them.
 
 // Some are of the kernel only; those that are not exported are public for their modules.
 #![allow(dead_code, unreachable_pub)]

@@ -7,7 +7,7 @@
 //! structures, flags and counters that both share are declared in C only; `build.rs` generates Rust from them.
 //!
 //! [`Selector`]s, which connections a rule applies to, are independent of the flow path and have one source in the same
-//! way (`c/selector.h`).
+//! way (`c/selector.h`), as has the decision which packets for a mobile host are diverted ([`Course`], `c/course.h`).
 //!
 //! The flow path is a function of its arguments. It allocates nothing, sends nothing and has no timer. Everything else is
 //! in a *controller* (`wake` in `mobility`): it handles [`Notice`]s, reads flows from a [`FlowTable`], and changes them by
@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 
 pub mod comparison;
+mod course;
 mod entry;
 mod ffi;
 mod flow;
@@ -31,9 +32,11 @@ mod half;
 mod key;
 mod layout;
 mod link;
+mod memory;
 mod notice;
 mod order;
 mod prediction;
+mod prefix;
 mod record;
 mod rules;
 mod segment;
@@ -42,16 +45,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use course::{ConnectionRule, Course};
 pub use entry::Followed;
 pub use flow::Environment;
 pub use layout::{
-    Counter, Ends, Entry, FRAME_LEN, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6,
+    Counter, Ends, Entry, FRAME_LEN, Finding, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6,
     STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER, Selector,
 };
-pub use link::{Holds, LinkState, Stall};
+pub use link::{Holds, LATE_ARRIVALS, LONGEST_LEAD, LinkState, Stall, USUAL_LEAD};
+pub use memory::{FlowsBetween, HostFlows};
 pub use notice::{CUT_FLUSH, Notice, NoticeRecord, Report};
 pub use order::{Order, OrderRecord, WindowLimit};
 pub use prediction::{PREDICTIONS, Place};
+pub use prefix::{MAPPED_PREFIX_LEN, first_of, has_prefix, mapped, prefix_mask};
 pub use record::FlowRecord;
 pub use rules::HoldBack;
 pub use segment::Form;

@@ -3,7 +3,16 @@
 use holdover_base::{Duration, Instant};
 
 use crate::ffi;
-use crate::layout::{HOLDS_BYTES, HOLDS_NEWEST, HOLDS_NOTHING, HOLDS_SEGMENTS, Link};
+use crate::layout::{self, HOLDS_BYTES, HOLDS_NEWEST, HOLDS_NOTHING, HOLDS_SEGMENTS, Link};
+
+/// Packets in flight at link-down may still arrive for this long.
+pub const LATE_ARRIVALS: Duration = Duration::from_nanos(layout::LATE_ARRIVALS as u64);
+
+/// The lead of a [`Stall`] before the first sample of the round trip.
+pub const USUAL_LEAD: Duration = Duration::from_nanos(layout::USUAL_LEAD as u64);
+
+/// The longest lead of a [`Stall`].
+pub const LONGEST_LEAD: Duration = Duration::from_nanos(layout::LONGEST_LEAD as u64);
 
 /// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -71,6 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::prefix::prefix_mask;
 
     const ALL: SelectorEnd = SelectorEnd { prefix: 0, mask: 0, first_port: 0, last_port: u16::MAX };
 
@@ -124,8 +125,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn addresses_of_a_prefix_differ_after_it_only(address in any::<u128>(), len in 0_u32..=128, bit in 0_u32..128) {
-            let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+        fn addresses_of_a_prefix_differ_after_it_only(address in any::<u128>(), len in 0_u8..=128, bit in 0_u8..128) {
+            let mask = prefix_mask(len);
             let prefix = SelectorEnd { prefix: address & mask, mask, ..ALL };
             let other = Ipv6Addr::from_bits(address ^ (1 << (127 - bit)));
             let from = Ends::new(Connection { local: (other, 1).into(), remote: (Ipv6Addr::LOCALHOST, 2).into() });

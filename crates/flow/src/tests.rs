@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod cache_lines;
+mod memory;
 mod shown;
 
 const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -471,7 +472,7 @@ proptest! {
             prop_assert_eq!((verdict, notice), (Verdict::Pass, None));
             prop_assert_eq!(&passed, &packet);
             let expanded = entry.expand();
-            for direction in [Direction::Outgoing, Direction::Incoming] {
+            for direction in Direction::BOTH {
                 let (ours, theirs) = (expanded.half(direction), flow.half(direction));
                 prop_assert_eq!(ours.acked(), theirs.acked());
                 prop_assert_eq!(ours.shown(), theirs.shown());

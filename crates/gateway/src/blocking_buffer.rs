@@ -90,11 +90,6 @@ impl BlockingBuffer {
         }
     }
 
-    /// Buffered bytes for `mobile`, with headers.
-    pub fn waiting_bytes(&self, mobile: IpAddr) -> usize {
-        self.mobiles.get(&mobile).map_or(0, |mobile| mobile.packets.bytes() as usize)
-    }
-
     fn handle_from_fixed(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
         let sign = self.config.sign;
         sign.mark(packet, false);

@@ -38,6 +38,11 @@ impl<T> Fifo<T> {
         self.entries.front()
     }
 
+    /// The items, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().map(|entry| &entry.item)
+    }
+
     /// Removes the oldest item.
     pub(crate) fn pop(&mut self) -> Option<Entry<T>> {
         let entry = self.entries.pop_front()?;

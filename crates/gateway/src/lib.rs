@@ -21,13 +21,16 @@ pub mod freeze;
 pub mod handoff;
 pub mod m_tcp;
 mod mechanisms;
+mod path;
 pub mod prefixes;
 pub mod snoop;
 pub mod split;
+mod stragglers;
 pub mod supervisor;
 pub mod tawcf;
 mod timer;
 mod warning_sign;
 
 pub use mechanisms::{ConfigError, Mechanisms};
+pub use stragglers::STRAGGLERS;
 pub use warning_sign::WarningSign;

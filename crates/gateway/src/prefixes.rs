@@ -3,6 +3,8 @@
 
 use core::net::IpAddr;
 
+use holdover_flow::{first_of, has_prefix};
+
 /// How many bits of an address name a mobile host, by network. The longest matching prefix applies; outside of all networks every address
 /// is a mobile host of its own.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -29,25 +31,6 @@ impl Prefixes {
         let whole = if address.is_ipv4() { 32 } else { 128 };
         fitting.map(|&(_, _, of_host)| of_host).filter(|&of_host| of_host < whole)
     }
-}
-
-/// The first address with the same prefix of `bits` bits.
-pub fn first_of(address: IpAddr, bits: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let behind = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
-            IpAddr::V4((address.to_bits() & !behind).into())
-        }
-        IpAddr::V6(address) => {
-            let behind = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
-            IpAddr::V6((address.to_bits() & !behind).into())
-        }
-    }
-}
-
-/// Whether an address begins with the first `bits` bits of a network's.
-pub(crate) fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    address.is_ipv4() == network.is_ipv4() && first_of(address, bits) == first_of(network, bits)
 }
 
 #[cfg(test)]
@@ -78,17 +61,5 @@ mod tests {
         ] {
             assert_eq!(prefixes.host_of(address(of)), address(name), "{of}");
         }
-    }
-
-    #[test]
-    fn prefixes_have_any_length() {
-        for bits in 0..=32 {
-            let (all, first) = (IpAddr::from([255; 4]), first_of([255; 4].into(), bits));
-            assert_eq!(first_of(first, bits), first);
-            assert!(has_prefix(all, first, bits));
-            assert!(bits == 0 || !has_prefix([127, 255, 255, 255].into(), first, bits));
-        }
-        assert_eq!(first_of(address("2001:db8::1"), 128), address("2001:db8::1"));
-        assert_eq!(first_of(address("2001:db8::1"), 0), address("::"));
     }
 }

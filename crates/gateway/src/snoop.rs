@@ -182,11 +182,6 @@ impl Snoop {
         Self { config, connections: Table::default(), agenda: Agenda::default(), out: Out::default() }
     }
 
-    /// Bytes in the caches of all connections, with headers.
-    pub fn cached_bytes(&self) -> usize {
-        self.connections.live().map(|(_, state)| state.cache.bytes()).sum()
-    }
-
     fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
         let Self { config, connections, agenda, out } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };

@@ -16,36 +16,40 @@
 //! choke. [`Choke::WhenAway`] and [`Choke::Wintimer`] are for connections that have to outlive `tcp_retries2`, and for comparison with the
 //! paper.
 //!
-//! # ACKs that are held, and for how long
+//! # Division of work
 //!
-//! Only ACKs without data that advance by more than the bytes held are lowered. ACKs with SACK blocks and duplicates show everything: loss
-//! recovery depends on them. Held bytes are also shown after [`SupervisorConfig::flush`], unless data is outstanding and the host is absent
-//! or wintimer runs: a sender at the end of its data does not have to wait (M-TCP's second case of wintimer).
+//! What was acknowledged and shown, the held bytes, the window and its probes are the flow path's, and [`FreezeControl`] decides when they
+//! are shown and when the window is shut: as in mode `m-tcp` of the gateway's daemon. The supervisor itself has the copies, which a flow
+//! path that stores nothing has not.
 //!
-//! No ACK acknowledges more than the mobile host's last.
+//! ACKs with SACK blocks and duplicates show everything: loss recovery depends on them. No ACK acknowledges more than the mobile host's
+//! last.
+//!
+//! [`FreezeControl`]: crate::freeze::FreezeControl
 
 use core::net::IpAddr;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Stored, Table,
-    Verdict, tcp_mut,
-};
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored, Verdict};
+use holdover_flow::{Flow, HoldBack, Holds, Rules};
+use holdover_wire::{Flags, Packet};
 
 use crate::cache::Cache;
-use crate::timer::LocalTimer;
+use crate::divert::Standing;
+use crate::freeze::FreezeConfig;
+use crate::path::{FlowPath, Treatment, is_shut};
+use crate::prefixes::Prefixes;
+use crate::stragglers::STRAGGLERS;
 
 /// When the fixed host's window is shut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choke {
     /// Never.
     Never,
-    /// When the mobile host is known to be absent, if a byte is held at that time: none is [`SupervisorConfig::flush`]
-    /// after the last ACK.
+    /// When the mobile host is known to be absent.
     WhenAway,
-    /// The same, and when it has acknowledged nothing for longer than a round trip over the wireless link (M-TCP).
+    /// The same, and when it has acknowledged nothing for two round trips over the wireless link while a byte is held (M-TCP).
     Wintimer,
 }
 
@@ -84,6 +88,23 @@ impl Default for SupervisorConfig {
 }
 
 impl SupervisorConfig {
+    fn freeze(&self) -> FreezeConfig {
+        let holds = if self.held_bytes == 0 { Holds::Nothing } else { Holds::Bytes(self.held_bytes) };
+        FreezeConfig {
+            holds,
+            flush: self.flush,
+            when_away: self.choke != Choke::Never,
+            least_timeout: (self.choke == Choke::Wintimer).then_some(self.least_timeout),
+            ..FreezeConfig::m_tcp()
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let hold =
+            HoldBack { segments: 0, after_bytes: self.held_after_bytes, pause: Duration::ZERO, flush: self.flush };
+        Rules::new(Some(hold), true, Duration::ZERO)
+    }
+
     /// Why the mechanism would do nothing, if so.
     pub(crate) fn why_idle(&self) -> Option<&'static str> {
         if self.held_bytes == 0 && self.buffer_bytes == 0 {
@@ -96,53 +117,22 @@ impl SupervisorConfig {
     }
 }
 
-/// How long packets of a host may have been in flight after it was reported absent.
-const STRAGGLERS: Duration = Duration::from_millis(100);
-
 /// The filter of a supervisor. See the [module](self).
 #[derive(Debug)]
 pub struct Supervisor {
     config: SupervisorConfig,
-    connections: Table<State>,
-    agenda: Agenda,
-    away: BTreeSet<IpAddr>,
-    out: Out,
-}
-
-/// Packets and actions.
-#[derive(Default, Debug)]
-struct Out {
+    path: FlowPath<Copies>,
+    /// Hosts that are known to be absent, and since when.
+    away: BTreeMap<IpAddr, Instant>,
     ready: VecDeque<Injected>,
-    actions: VecDeque<Action>,
 }
 
-/// A connection over which the fixed host sends.
+/// The copies of a connection.
 #[derive(Clone, Default, Debug)]
-struct State {
-    /// The highest ACK of the mobile host: M-TCP's w'.
-    acked: Option<Seq>,
-    /// How much of that the fixed host was shown.
-    shown: Option<Seq>,
-    /// The number of acknowledged bytes, as far as seen.
-    acked_bytes: u64,
-    /// The end of the fixed host's data.
-    sent: Option<Seq>,
-    /// The mobile host's last segment.
-    last_sent: LastSent,
+struct Copies {
     cache: Cache,
-    timer: LocalTimer,
-    /// When the mobile host left, as reported, unless it has returned since.
-    gone_at: Option<Instant>,
-    /// The choked sender's window is shut: M-TCP's SHRUNK.
-    shrunk: bool,
     /// The number of copies that may still be sent.
     resending: Option<u32>,
-    /// When held ACKs are shown.
-    flush_at: Option<Instant>,
-    /// When M-TCP's wintimer expires.
-    wintimer_at: Option<Instant>,
-    /// The earlier of the two, for the agenda.
-    due: Option<Instant>,
 }
 
 impl Supervisor {
@@ -151,134 +141,134 @@ impl Supervisor {
 
     /// A supervisor without state.
     pub fn new(config: SupervisorConfig) -> Self {
+        let treatment = Treatment::Freeze(config.freeze());
         Self {
             config,
-            connections: Table::default(),
-            agenda: Agenda::default(),
-            away: BTreeSet::new(),
-            out: Out::default(),
+            path: FlowPath::new(Self::NAME, treatment, config.rules(), Prefixes::default()),
+            away: BTreeMap::new(),
+            ready: VecDeque::new(),
         }
     }
 
     /// Bytes of copies on all connections, with their headers.
     pub fn buffered_bytes(&self) -> usize {
-        self.connections.live().map(|(_, state)| state.cache.bytes()).sum()
+        self.path.live().map(|(_, copies)| copies.cache.bytes()).sum()
     }
 
-    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, away, out } = self;
+    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
+        let Self { config, path, away, ready } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let noted = connections.observe(now, Direction::Outgoing, connection, segment);
-        let (state, is_over) = (noted.value, noted.is_over);
-        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
-            *state = State::default();
-            return Verdict::Pass;
+        let (seq, is_reset) = (segment.seq, segment.flags.intersects(Flags::SYN | Flags::RST));
+        let (mut is_again, mut is_kept) = (false, false);
+        let followed = path.follow_after(now, Direction::Outgoing, packet, |flow, copies, packet| {
+            is_again = flow.was_forwarded(seq);
+            is_kept = !is_reset && copies.keep(now, config, flow, packet);
+        });
+        let Some(verdict) = followed else { return Verdict::Pass };
+        let Some((flow, copies)) = path.get_both(connection) else { return verdict };
+        if flow.is_over() || is_reset {
+            *copies = Copies::default();
+            return verdict;
         }
-        let is_away = match state.acked {
-            Some(_) => state.gone_at.is_some(),
-            None => away.contains(&connection.mobile().ip()),
-        };
-        let is_again = state.sent.is_some_and(|sent| segment.seq.lt(sent));
-        let is_kept = segment.seq_len() > 0 && state.keep(now, config, packet, segment);
-        if state.shrunk && is_probe(state.acked, segment) {
-            if let Some(answer) = state.say(connection, state.acked, Some(0)) {
-                out.send(Direction::Incoming, answer);
-            }
-            // The host's own answer shows that it is back, even if no source reports it.
-            return if is_away { Verdict::Keep } else { Verdict::Pass };
+        if verdict == Verdict::Drop {
+            return verdict;
         }
-        if config.choke == Choke::Wintimer && !state.shrunk && state.wintimer_at.is_none() && state.is_outstanding() {
-            state.wintimer_at = state.timer.timeout(config.least_timeout).map(|timeout| now + timeout);
-        }
-        state.set_due(agenda, connection);
         // New data follows the copies: now if there is room among those in flight, or after the host's next ACK.
         // Retransmissions of the fixed host are sent at once: the copies may be lost, and then no ACK arrives.
-        if is_kept && (is_away || state.resending.is_some() && !is_again) {
-            if let Some(cached) = state.cache.containing(segment.seq) {
+        let is_away = away.contains_key(&connection.mobile().ip());
+        if is_kept && (is_away || copies.resending.is_some() && !is_again) {
+            if let Some(cached) = copies.cache.containing(seq) {
                 cached.is_due = true;
             }
-            state.resend(now, is_away, out);
+            copies.resend(now, is_away, ready);
             return Verdict::Keep;
         }
         Verdict::Pass
     }
 
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { config, connections, agenda, out, .. } = self;
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let noted = connections.observe(now, Direction::Incoming, connection, segment);
-        let (state, is_over) = (noted.value, noted.is_over);
-        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
-            *state = State::default();
-            return Verdict::Pass;
-        }
+        let mobile = connection.mobile().ip();
         // A host that sends is present in spite of reports, unless the packet was in flight when it left.
-        let was_away = state.gone_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS);
-        let is_newest = state.acked.is_none_or(|acked| segment.ack.ge(acked));
-        let before = state.acked;
-        state.note_ack(now, packet);
-        if was_away || state.shrunk {
-            state.come_back(now, config, connection, !is_newest, out);
-        } else if let Some(more) = &mut state.resending {
+        if self.away.get(&mobile).is_some_and(|&at| now.saturating_since(at) >= STRAGGLERS) {
+            self.handle_return(now, mobile);
+        }
+        let Self { config, path, away, ready } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let is_ack = segment.flags.contains(Flags::ACK) && !segment.flags.intersects(Flags::SYN | Flags::RST);
+        let mut was_shut = false;
+        let followed = path.follow_after(now, Direction::Incoming, packet, |flow, copies, packet| {
+            was_shut = is_shut(flow);
+            if let Some(segment) = packet.tcp().filter(|_| is_ack) {
+                copies.cache.handle_ack(segment);
+            }
+        });
+        let Some(verdict) = followed else { return Verdict::Pass };
+        let Some((flow, copies)) = path.get_both(connection) else { return verdict };
+        let is_away = away.contains_key(&mobile);
+        if flow.is_over() || !is_ack {
+            *copies = Copies::default();
+        } else if was_shut && !is_shut(flow) {
+            send_copies(now, connection, config, path, ready);
+        } else if let Some(more) = &mut copies.resending {
             *more += 2;
-            state.resend(now, false, out);
+            copies.resend(now, is_away, ready);
         }
-        if config.choke == Choke::Wintimer {
-            let timeout = state.timer.timeout(config.least_timeout).filter(|_| state.is_outstanding());
-            state.wintimer_at = timeout.map(|timeout| now + timeout);
-        }
-        let verdict = state.show(now, config, before, packet);
-        state.set_due(agenda, connection);
         verdict
     }
 
-    /// All connections of one mobile host.
-    fn of_mobile(&mut self, mobile: IpAddr) -> (impl Iterator<Item = (Connection, &mut State)>, &mut Agenda, &mut Out) {
-        let Self { connections, agenda, out, .. } = self;
-        (connections.live_mut().filter(move |(connection, _)| connection.mobile().ip() == mobile), agenda, out)
-    }
-
-    fn handle_away(&mut self, now: Instant, mobile: IpAddr) {
-        self.away.insert(mobile);
-        let chokes = self.config.choke != Choke::Never;
-        let (connections, agenda, out) = self.of_mobile(mobile);
-        for (connection, state) in connections {
-            state.timer.forget_pending();
-            state.wintimer_at = None;
-            state.gone_at = Some(now);
-            if chokes && state.is_outstanding() {
-                state.choke(now, connection, out);
+    /// The mobile host is back: the fixed hosts are shown everything that it has acknowledged, and it gets the copies.
+    fn handle_return(&mut self, now: Instant, mobile: IpAddr) {
+        let Self { config, path, away, ready } = self;
+        let was_away = away.remove(&mobile).is_some();
+        for connection in path.live_of(mobile) {
+            if was_away || path.is_shut(connection) {
+                send_copies(now, connection, config, path, ready);
             }
-            state.set_due(agenda, connection);
+            path.freeze(mobile, |control, flows| control.thaw(now, connection, flows));
         }
+        path.with(mobile, |controller, flows| controller.handle_standing(now, Standing::Present, flows));
     }
 
-    fn handle_return(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
-        self.away.remove(&mobile);
-        let config = self.config;
-        let (connections, agenda, out) = self.of_mobile(mobile);
-        for (connection, state) in connections.filter(|(_, state)| state.gone_at.is_some() || state.shrunk || !is_here)
-        {
-            state.come_back(now, &config, connection, true, out);
-            if !is_here {
-                // The rest follows it, and its ACKs will be seen elsewhere.
-                state.resending = Some(u32::MAX);
-                state.resend(now, false, out);
-                *state = State { due: state.due, ..State::default() };
+    /// The mobile host is at another router: the rest follows it, and its ACKs will be seen elsewhere.
+    fn handle_moved(&mut self, now: Instant, mobile: IpAddr) {
+        let Self { config, path, away, ready } = self;
+        away.remove(&mobile);
+        path.with(mobile, |controller, flows| controller.handle_end(now, flows));
+        for connection in path.live_of(mobile) {
+            send_copies(now, connection, config, path, ready);
+            if let Some(copies) = path.value_mut(connection) {
+                copies.resending = Some(u32::MAX);
+                copies.resend(now, false, ready);
             }
-            state.set_due(agenda, connection);
+            path.forget(connection);
         }
     }
 }
 
-impl State {
-    /// Notes a segment with data, and copies it if there is room. Returns whether there is a copy.
-    fn keep(&mut self, now: Instant, config: &SupervisorConfig, packet: &Packet, segment: &Segment) -> bool {
-        let end = segment.seq + segment.seq_len();
-        let again = self.sent.is_some_and(|sent| segment.seq.lt(sent));
-        self.timer.note_sent(now, end, again);
-        self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
-        let is_wanted = self.acked.is_none_or(|acked| end.gt(acked));
+/// Begins to send all copies of a connection.
+fn send_copies(
+    now: Instant,
+    connection: Connection,
+    config: &SupervisorConfig,
+    path: &mut FlowPath<Copies>,
+    ready: &mut VecDeque<Injected>,
+) {
+    let copies = path.value_mut(connection).filter(|copies| !copies.cache.is_empty());
+    let Some(copies) = copies else { return };
+    for cached in copies.cache.iter_mut() {
+        cached.is_due = true;
+    }
+    copies.resending = Some(config.burst_packets);
+    copies.resend(now, false, ready);
+    path.tell(now, connection, "sends copies");
+}
+
+impl Copies {
+    /// Copies a segment with data, if the mobile host has not acknowledged it and there is room. Returns whether there is a copy.
+    fn keep(&mut self, now: Instant, config: &SupervisorConfig, flow: &Flow, packet: &Packet) -> bool {
+        let Some(segment) = packet.tcp().filter(|segment| segment.seq_len() > 0) else { return false };
+        let acked = flow.half(Direction::Incoming).acked();
+        let is_wanted = acked.is_none_or(|acked| (segment.seq + segment.seq_len()).gt(acked));
         let fits = self.cache.bytes() + packet.wire_len() <= config.buffer_bytes;
         if is_wanted && fits {
             self.cache.insert(now, packet);
@@ -286,135 +276,20 @@ impl State {
         is_wanted && fits
     }
 
-    fn note_ack(&mut self, now: Instant, packet: &Packet) {
-        let Some(segment) = packet.tcp() else { return };
-        self.last_sent.note(packet, segment);
-        self.acked_bytes += self.acked.map_or(0, |acked| u64::from(segment.ack.saturating_since(acked)));
-        self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
-        self.sent = Some(self.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
-        self.cache.handle_ack(segment);
-        self.timer.note_acked(now, segment.ack);
-    }
-
-    fn is_outstanding(&self) -> bool {
-        self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
-    }
-
-    /// The part of an ACK that the fixed host sees. `before` is the number acknowledged before it.
-    fn show(&mut self, now: Instant, config: &SupervisorConfig, before: Option<Seq>, packet: &mut Packet) -> Verdict {
-        let Some(segment) = tcp_mut(packet) else { return Verdict::Pass };
-        let whole = segment.ack;
-        let advance = before.map_or(0, |before| whole.saturating_since(before));
-        let is_held = config.held_bytes > 0
-            && self.acked_bytes > config.held_after_bytes
-            && segment.is_pure_ack()
-            && segment.options.sack.is_empty()
-            && advance > config.held_bytes
-            && self.shown.is_some_and(|shown| (whole - config.held_bytes).gt(shown));
-        if !is_held {
-            self.shown = Some(self.shown.map_or(whole, |shown| shown.max(whole)));
-            if self.shown == self.acked {
-                self.flush_at = None;
-            }
-            return Verdict::Pass;
-        }
-        segment.ack = whole - config.held_bytes;
-        self.shown = Some(segment.ack);
-        self.flush_at = Some(now + config.flush);
-        Verdict::Pass
-    }
-
-    /// The mobile host's last ACK again, with `ack` as its number and optionally another window.
-    fn say(&self, connection: Connection, ack: Option<Seq>, window: Option<u16>) -> Option<Packet> {
-        let mut packet = self.last_sent.repeat(connection.of_sender_going(Direction::Incoming))?;
-        let segment = tcp_mut(&mut packet)?;
-        segment.ack = ack?;
-        segment.window = window.unwrap_or(segment.window);
-        Some(packet)
-    }
-
-    /// Shows everything, with a zero window. Does nothing without a held byte: senders may ignore it (M-TCP, footnote
-    /// 2).
-    fn choke(&mut self, now: Instant, connection: Connection, out: &mut Out) {
-        if self.shrunk || self.shown == self.acked {
-            return;
-        }
-        if let Some(packet) = self.say(connection, self.acked, Some(0)) {
-            (self.shown, self.shrunk, self.flush_at) = (self.acked, true, None);
-            out.send(Direction::Incoming, packet);
-            out.tell(now, connection, "shrank the window");
-        }
-    }
-
-    /// The mobile host is back: it gets the copies, and the fixed host everything that it has acknowledged, from here
-    /// if `speaks`, and otherwise by the host's ACK that passes.
-    fn come_back(
-        &mut self,
-        now: Instant,
-        config: &SupervisorConfig,
-        connection: Connection,
-        speaks: bool,
-        out: &mut Out,
-    ) {
-        let was_shrunk = core::mem::take(&mut self.shrunk);
-        self.gone_at = None;
-        if was_shrunk || self.shown != self.acked {
-            let packet = self.say(connection, self.acked, None).filter(|_| speaks);
-            packet.into_iter().for_each(|packet| out.send(Direction::Incoming, packet));
-            (self.shown, self.flush_at) = (self.acked, None);
-            out.tell(now, connection, if was_shrunk { "reopened the window" } else { "showed what was held" });
-        }
-        self.timer.forget_pending();
-        if self.cache.is_empty() {
-            return;
-        }
-        for cached in self.cache.iter_mut() {
-            cached.is_due = true;
-        }
-        self.resending = Some(config.burst_packets);
-        out.tell(now, connection, "sends copies");
-        self.resend(now, false, out);
-    }
-
     /// Sends as many due copies as permitted now. Ends when none is left.
-    fn resend(&mut self, now: Instant, is_away: bool, out: &mut Out) {
+    fn resend(&mut self, now: Instant, is_away: bool, ready: &mut VecDeque<Injected>) {
         let Some(more) = self.resending.as_mut().filter(|_| !is_away) else { return };
         let mut due = self.cache.iter_mut().filter(|cached| cached.is_due).peekable();
         while *more > 0
             && let Some(cached) = due.next()
         {
             (cached.sent_at, cached.resent, cached.is_due) = (now, cached.resent + 1, false);
-            out.send(Direction::Outgoing, cached.packet.clone());
+            ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet.clone() });
             *more -= 1;
         }
         if due.peek().is_none() {
             self.resending = None;
         }
-    }
-
-    fn set_due(&mut self, agenda: &mut Agenda, connection: Connection) {
-        let due = [self.flush_at, self.wintimer_at].into_iter().flatten().min();
-        agenda.set(connection, &mut self.due, due);
-    }
-}
-
-impl Out {
-    fn send(&mut self, direction: Direction, packet: Packet) {
-        self.ready.push_back(Injected { direction, packet });
-    }
-
-    fn tell(&mut self, at: Instant, connection: Connection, what: &'static str) {
-        self.actions.push_back(Action { at, connection, mechanism: Supervisor::NAME, what });
-    }
-}
-
-/// Whether a segment of a sender with a shut window is a probe: no data below what it was shown, as Linux sends it, or
-/// a single byte.
-pub(crate) fn is_probe(acked: Option<Seq>, segment: &Segment) -> bool {
-    match segment.payload.len() {
-        0 => segment.is_pure_ack() && acked.is_some_and(|acked| segment.seq.lt(acked)),
-        1 => true,
-        _ => false,
     }
 }
 
@@ -431,46 +306,34 @@ impl SegmentFilter for Supervisor {
 
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
         match presence {
-            Presence::Away => self.handle_away(now, mobile),
-            Presence::Present | Presence::Rebound => self.handle_return(now, mobile, true),
-            Presence::Moved => self.handle_return(now, mobile, false),
+            Presence::Away => {
+                self.away.insert(mobile, now);
+                self.path.with(mobile, |controller, flows| controller.handle_standing(now, Standing::Away, flows));
+            }
+            Presence::Present | Presence::Rebound => self.handle_return(now, mobile),
+            Presence::Moved => self.handle_moved(now, mobile),
             Presence::Fading { .. } => {}
         }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { connections, agenda, out, .. } = self;
-        while let Some(connection) = agenda.take_due(now) {
-            let Some(state) = connections.get_mut(connection) else { continue };
-            state.due = None;
-            if state.flush_at.take_if(|at| *at <= now).is_some()
-                && !(state.is_outstanding() && (state.wintimer_at.is_some() || state.gone_at.is_some()))
-                && let Some(packet) = state.say(connection, state.acked, None)
-            {
-                state.shown = state.acked;
-                out.send(Direction::Incoming, packet);
-            }
-            if state.wintimer_at.take_if(|at| *at <= now).is_some() && state.is_outstanding() {
-                state.timer.forget_pending();
-                state.choke(now, connection, out);
-            }
-            state.set_due(agenda, connection);
-        }
+        self.path.handle_timeout(now);
     }
 
+    /// The fixed host is woken before it gets the ACKs of copies.
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.out.ready.pop_front()
+        self.path.poll_transmit().or_else(|| self.ready.pop_front())
     }
 
     fn poll_action(&mut self) -> Option<Action> {
-        self.out.actions.pop_front()
+        self.path.poll_action()
     }
 
     fn stored(&self) -> Stored {
-        Stored::of_connections(self.connections.live().map(|(_, state)| state.cache.bytes()))
+        Stored::of_connections(self.path.live().map(|(_, copies)| copies.cache.bytes()))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.agenda.next()
+        self.path.poll_timeout()
     }
 }

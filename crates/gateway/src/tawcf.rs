@@ -4,7 +4,7 @@
 //! - **Buffering.** When the signal falls below the threshold, TCP packets for the host stay in a FIFO. If the signal recovers, they are
 //!   released.
 //! - **Freezing.** If the signal stays low for [`TawcfConfig::low_for`], the base station sends the fixed host an ACK with a window of
-//!   zero, so that it goes into persist mode and keeps its congestion window. It is unfrozen when the host is present again.
+//!   zero, so that it goes into persist mode and keeps its congestion window. It is thawed when the host is present again.
 //! - **Forwarding.** When the host has attached to another base station, the old one forwards the FIFO to it (Mobile IP's binding update
 //!   starts this).
 //! - **Sequencing.** Forwarded packets and those that arrive directly from the fixed host may overtake each other. For a while after a
@@ -20,12 +20,12 @@
 //! - **Other protocols.** Their packets pass: among them are the registrations that end a handoff.
 //! - **Limits.** Beyond [`TawcfConfig::buffer_bytes`] for each host, packets are dropped on arrival; after [`TawcfConfig::longest`] the
 //!   oldest are dropped.
-//! - **Frozen connections** are all those on which the fixed host has sent data through this base station. The ACK is the mobile host's
-//!   last, with a window of zero. Before the first one, the connection is not frozen.
+//! - **Frozen connections** are those on which the fixed host has sent data through this base station lately, or awaits an ACK. The ACK is
+//!   the mobile host's last, with a window of zero. Before the first one, the connection is not frozen.
 //! - **Zero-window probes** are answered with the same ACK and not kept, so that the fixed host does not count them as unanswered.
-//! - **ACKs of the mobile host** that still arrive while the fixed host is frozen are forwarded with a window of zero: the fixed host is
-//!   not unfrozen too early (section 6.2.2).
-//! - **Unfreezing** is left to the mobile host's ACKs of the data released (section 6.2.2). If no data of the connection were kept, the
+//! - **ACKs of the mobile host** that still arrive while the fixed host is frozen are withheld: the fixed host is not thawed too early
+//!   (section 6.2.2).
+//! - **Thawing** is left to the mobile host's ACKs of the data released (section 6.2.2). If no data of the connection were kept, or all expired, the
 //!   base station repeats the last ACK with its own window; after a handoff the old one does, as the new one does not know that the fixed
 //!   host is frozen. An ACK of nothing new would make BSD senders go back to it, and retransmit the data that was just released.
 //! - **The FIFO is released** all at once, as in the description of the binding update (section 4.6.6).
@@ -35,19 +35,24 @@
 //!   held segments exceed the buffer.
 //! - **A handoff without an announcement** starts the sequencer only if the host has left this base station before, or has never been
 //!   there.
+//!
+//! [`FreezeControl`](crate::freeze::FreezeControl) freezes and thaws the connections over the flow path, as in the gateway's daemon.
 
 use core::net::IpAddr;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Stored, Table,
-    Verdict, tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored, Verdict,
 };
+use holdover_flow::{Holds, Rules};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::cache::Cache;
-use crate::supervisor::is_probe;
+use crate::fifo::Fifo;
+use crate::freeze::FreezeConfig;
+use crate::path::{FlowPath, Treatment};
+use crate::prefixes::Prefixes;
 
 /// The parameters of the base station. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +96,7 @@ impl TawcfConfig {
 #[derive(Debug)]
 pub struct Tawcf {
     config: TawcfConfig,
-    connections: Table<State>,
+    path: FlowPath<State>,
     agenda: Agenda,
     mobiles: BTreeMap<IpAddr, Mobile>,
     out: Out,
@@ -101,16 +106,13 @@ pub struct Tawcf {
 struct Out {
     ready: VecDeque<Injected>,
     dropped: VecDeque<Packet>,
-    actions: VecDeque<Action>,
 }
 
 /// The state of a mobile host that is or was here.
 #[derive(Clone, Default, Debug)]
 struct Mobile {
     signal: Signal,
-    /// Buffered packets, with their arrival.
-    fifo: VecDeque<(Instant, Packet)>,
-    bytes: usize,
+    fifo: Fifo<Packet>,
     /// When the fixed hosts are frozen.
     freeze_at: Option<Instant>,
     /// Until when the sequencer works.
@@ -131,12 +133,6 @@ enum Signal {
 /// A connection of a mobile host.
 #[derive(Clone, Default, Debug)]
 struct State {
-    /// The mobile host's last ACK.
-    last_ack: LastSent,
-    /// Whether the fixed host has sent data.
-    carries_data: bool,
-    /// Whether the fixed host was sent a zero window.
-    frozen: bool,
     /// Whether data are in the FIFO.
     waits: bool,
     /// The mobile host's RCV.NXT, for the sequencer.
@@ -153,9 +149,11 @@ impl Tawcf {
 
     /// A base station without state.
     pub fn new(config: TawcfConfig) -> Self {
+        let freeze = FreezeConfig { holds: Holds::Nothing, ..FreezeConfig::buffer_freeze() };
+        let rules = Rules::new(None, true, Duration::ZERO);
         Self {
             config,
-            connections: Table::default(),
+            path: FlowPath::new(Self::NAME, Treatment::Freeze(freeze), rules, Prefixes::default()),
             agenda: Agenda::default(),
             mobiles: BTreeMap::new(),
             out: Out::default(),
@@ -164,73 +162,68 @@ impl Tawcf {
 
     /// Buffered bytes for `mobile`, with headers.
     pub fn waiting_bytes(&self, mobile: IpAddr) -> usize {
-        self.mobiles.get(&mobile).map_or(0, |mobile| mobile.bytes)
+        self.mobiles.get(&mobile).map_or(0, |mobile| mobile.fifo.bytes() as usize)
     }
 
     /// Bytes that the sequencer holds of all connections, with headers.
     pub fn held_bytes(&self) -> usize {
-        self.connections.live().map(|(_, state)| state.held.bytes()).sum()
+        self.path.live().map(|(_, state)| state.held.bytes()).sum()
     }
 
-    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, mobiles, out } = self;
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let noted = connections.observe(now, Direction::Outgoing, connection, segment);
-        let (state, is_over) = (noted.value, noted.is_over);
-        let mobile = mobiles.get_mut(&packet.dst);
-        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
+    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
+        let Self { config, path, agenda, mobiles, out } = self;
+        let followed = path.follow_after(now, Direction::Outgoing, packet, |_, _, _| {});
+        let verdict = followed.unwrap_or(Verdict::Pass);
+        let Some(segment) = packet.tcp() else { return verdict };
+        let mut own = path.get_both(connection).filter(|_| followed.is_some());
+        if let Some((flow, state)) = &mut own
+            && (flow.is_over() || segment.flags.intersects(Flags::SYN | Flags::RST))
+        {
             state.release(agenda, connection, &mut out.ready);
-            *state = State::default();
-        } else {
-            state.carries_data |= segment.seq_len() > 0;
+            **state = State::default();
         }
-        let Some(mobile) = mobile else { return Verdict::Pass };
+        let Some(mobile) = mobiles.get_mut(&packet.dst).filter(|_| verdict == Verdict::Pass) else { return verdict };
         if mobile.signal == Signal::Low {
-            if state.frozen && is_probe(state.last_ack.ack(), segment) {
-                let answer = state.ack_to_fixed(connection, Some(0));
-                out.ready.extend(answer.map(|packet| Injected { direction: Direction::Incoming, packet }));
-                return Verdict::Keep;
-            }
             let verdict = mobile.keep(now, config, packet);
-            state.waits |= verdict == Verdict::Keep && segment.seq_len() > 0;
+            if let Some((_, state)) = own {
+                state.waits |= verdict == Verdict::Keep && segment.seq_len() > 0;
+            }
             return verdict;
         }
         if segment.seq_len() == 0 || segment.flags.contains(Flags::SYN) {
             return Verdict::Pass;
         }
-        if mobile.is_fresh(now) || !state.held.is_empty() {
-            return state.sequence(now, config, agenda, connection, packet, segment, &mut out.ready);
+        match own {
+            Some((_, state)) if mobile.is_fresh(now) || !state.held.is_empty() => {
+                state.sequence(now, config, agenda, connection, packet, segment, &mut out.ready)
+            }
+            _ => Verdict::Pass,
         }
-        Verdict::Pass
     }
 
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { config, connections, agenda, out, .. } = self;
+        let Self { config, path, agenda, out, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let noted = connections.observe(now, Direction::Incoming, connection, segment);
-        let (state, is_over) = (noted.value, noted.is_over);
-        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
+        let is_ack = segment.flags.contains(Flags::ACK) && !segment.flags.intersects(Flags::SYN | Flags::RST);
+        let ack = segment.ack;
+        let followed = path.follow_after(now, Direction::Incoming, packet, |_, state, _| {
+            let next = state.next.map_or(ack, |next| next.max(ack));
+            if is_ack && state.next.replace(next) != Some(next) {
+                state.release_in_order(now, config, agenda, connection, &mut out.ready);
+            }
+        });
+        let Some(verdict) = followed else { return Verdict::Pass };
+        if let Some((flow, state)) = path.get_both(connection)
+            && (flow.is_over() || !is_ack)
+        {
             state.release(agenda, connection, &mut out.ready);
             *state = State::default();
-            return Verdict::Pass;
         }
-        if state.last_ack.ack().is_none_or(|last| segment.ack.ge(last)) {
-            state.last_ack.note(packet, segment);
-        }
-        let next = state.next.map_or(segment.ack, |next| next.max(segment.ack));
-        if state.next.replace(next) != Some(next) {
-            state.release_in_order(now, config, agenda, connection, &mut out.ready);
-        }
-        if state.frozen
-            && let Some(segment) = tcp_mut(packet)
-        {
-            segment.window = 0;
-        }
-        Verdict::Pass
+        verdict
     }
 
     fn handle_low_signal(&mut self, now: Instant, address: IpAddr) {
-        let Self { config, connections, agenda, mobiles, out } = self;
+        let Self { config, path, agenda, mobiles, out } = self;
         let mobile = mobiles.entry(address).or_default();
         if mobile.signal == Signal::Low {
             return;
@@ -239,7 +232,7 @@ impl Tawcf {
         mobile.freeze_at = config.low_for.map(|low_for| now + low_for);
         mobile.fresh_until = None;
         // Segments in the sequencer precede later ones.
-        for (connection, state) in of_mobile(connections, address) {
+        for (connection, state) in path.live_of_mut(address) {
             agenda.set(connection, &mut state.due, None);
             while let Some(held) = state.held.pop_first() {
                 match mobile.keep(now, config, &held.packet) {
@@ -251,65 +244,79 @@ impl Tawcf {
     }
 
     fn handle_present(&mut self, now: Instant, address: IpAddr) {
-        let Self { config, connections, mobiles, out, .. } = self;
+        let Self { config, path, mobiles, out, .. } = self;
         let mobile = mobiles.entry(address).or_default();
         if core::mem::replace(&mut mobile.signal, Signal::High) == Signal::Unknown {
             mobile.fresh_until = Some(now + config.fresh);
         }
         mobile.freeze_at = None;
         mobile.release(&mut out.ready);
-        for (connection, state) in of_mobile(connections, address) {
-            state.unfreeze(now, connection, out);
-        }
+        thaw(now, address, path);
     }
 
     fn handle_moved(&mut self, now: Instant, address: IpAddr) {
-        let Self { connections, agenda, mobiles, out, .. } = self;
+        let Self { path, agenda, mobiles, out, .. } = self;
         if let Some(mut mobile) = mobiles.remove(&address) {
             mobile.release(&mut out.ready);
         }
-        for (connection, state) in of_mobile(connections, address) {
-            state.release(agenda, connection, &mut out.ready);
-            state.unfreeze(now, connection, out);
-            *state = State::default();
+        thaw(now, address, path);
+        for connection in path.live_of(address) {
+            if let Some(state) = path.value_mut(connection) {
+                state.release(agenda, connection, &mut out.ready);
+            }
+            path.forget(connection);
         }
     }
 }
 
-/// The connections of one mobile host.
-fn of_mobile(connections: &mut Table<State>, mobile: IpAddr) -> impl Iterator<Item = (Connection, &mut State)> {
-    connections.live_mut().filter(move |(connection, _)| connection.mobile().ip() == mobile)
+/// The mobile host is present, or elsewhere. A connection whose data have waited is opened by its ACKs of them.
+fn thaw(now: Instant, mobile: IpAddr, path: &mut FlowPath<State>) {
+    for connection in path.live_of(mobile) {
+        let waits = path.value_mut(connection).is_some_and(|state| core::mem::take(&mut state.waits));
+        if !waits {
+            path.freeze(mobile, |control, flows| control.thaw(now, connection, flows));
+        }
+    }
+    path.freeze(mobile, |control, flows| control.end_absence(now, flows));
 }
 
 impl Mobile {
     fn keep(&mut self, now: Instant, config: &TawcfConfig, packet: &Packet) -> Verdict {
         let len = packet.wire_len();
-        if self.bytes + len > config.buffer_bytes {
+        if self.fifo.bytes() as usize + len > config.buffer_bytes {
             return Verdict::Drop;
         }
-        self.bytes += len;
-        self.fifo.push_back((now, packet.clone()));
+        self.fifo.push(now, len as u32, packet.clone());
         Verdict::Keep
     }
 
-    fn pop(&mut self) -> Option<Packet> {
-        let (_, packet) = self.fifo.pop_front()?;
-        self.bytes -= packet.wire_len();
-        Some(packet)
-    }
-
     fn release(&mut self, ready: &mut VecDeque<Injected>) {
-        let packets = core::iter::from_fn(|| self.pop());
-        ready.extend(packets.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+        let packets = core::iter::from_fn(|| self.fifo.pop());
+        ready.extend(packets.map(|waited| Injected { direction: Direction::Outgoing, packet: waited.item }));
     }
 
     fn is_fresh(&self, now: Instant) -> bool {
         self.fresh_until.is_some_and(|until| now < until)
     }
 
+    /// Drops packets that have waited for too long. Returns whether there were any.
+    fn expire(&mut self, now: Instant, config: &TawcfConfig, dropped: &mut VecDeque<Packet>) -> bool {
+        let before = self.fifo.len();
+        while self.expires_at(config).is_some_and(|at| at <= now) {
+            dropped.extend(self.fifo.pop().map(|waited| waited.item));
+        }
+        self.fifo.len() < before
+    }
+
+    /// The connections with data in the FIFO.
+    fn waiting(&self) -> BTreeSet<Connection> {
+        let has_data = |packet: &&Packet| packet.tcp().is_some_and(|segment| segment.seq_len() > 0);
+        self.fifo.iter().filter(has_data).filter_map(|packet| Connection::of(Direction::Outgoing, packet)).collect()
+    }
+
     /// When the first packet expires.
     fn expires_at(&self, config: &TawcfConfig) -> Option<Instant> {
-        self.fifo.front().map(|&(came_at, _)| came_at + config.longest)
+        self.fifo.front().map(|head| head.came_at + config.longest)
     }
 }
 
@@ -377,35 +384,6 @@ impl State {
         let first = self.held.pop_first();
         ready.extend(first.map(|held| Injected { direction: Direction::Outgoing, packet: held.packet }));
     }
-
-    fn freeze(&mut self, now: Instant, connection: Connection, out: &mut Out) {
-        if self.frozen || !self.carries_data {
-            return;
-        }
-        if let Some(packet) = self.ack_to_fixed(connection, Some(0)) {
-            self.frozen = true;
-            out.ready.push_back(Injected { direction: Direction::Incoming, packet });
-            out.actions.push_back(Action { at: now, connection, mechanism: Tawcf::NAME, what: "froze" });
-        }
-    }
-
-    fn unfreeze(&mut self, now: Instant, connection: Connection, out: &mut Out) {
-        let waited = core::mem::take(&mut self.waits);
-        if !core::mem::take(&mut self.frozen) {
-            return;
-        }
-        let packet = self.ack_to_fixed(connection, None).filter(|_| !waited);
-        out.ready.extend(packet.map(|packet| Injected { direction: Direction::Incoming, packet }));
-        out.actions.push_back(Action { at: now, connection, mechanism: Tawcf::NAME, what: "unfroze" });
-    }
-
-    /// The mobile host's last ACK, optionally with another window.
-    fn ack_to_fixed(&self, connection: Connection, window: Option<u16>) -> Option<Packet> {
-        let mut packet = self.last_ack.repeat(connection.of_sender_going(Direction::Incoming))?;
-        let segment = tcp_mut(&mut packet)?;
-        segment.window = window.unwrap_or(segment.window);
-        Some(packet)
-    }
 }
 
 impl SegmentFilter for Tawcf {
@@ -428,9 +406,9 @@ impl SegmentFilter for Tawcf {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { config, connections, agenda, mobiles, out } = self;
+        let Self { config, path, agenda, mobiles, out } = self;
         while let Some(connection) = agenda.take_due(now) {
-            let Some(state) = connections.get_mut(connection) else { continue };
+            let Some(state) = path.value_mut(connection) else { continue };
             if state.due.take_if(|due| *due <= now).is_none() {
                 continue;
             }
@@ -443,19 +421,21 @@ impl SegmentFilter for Tawcf {
             }
         }
         for (&address, mobile) in mobiles.iter_mut() {
-            while mobile.expires_at(config).is_some_and(|at| at <= now) {
-                out.dropped.extend(mobile.pop());
-            }
-            if mobile.freeze_at.take_if(|at| *at <= now).is_some() {
-                for (connection, state) in of_mobile(connections, address) {
-                    state.freeze(now, connection, out);
+            if mobile.expire(now, config, &mut out.dropped) {
+                let waiting = mobile.waiting();
+                for (connection, state) in path.live_of_mut(address) {
+                    state.waits &= waiting.contains(&connection);
                 }
             }
+            if mobile.freeze_at.take_if(|at| *at <= now).is_some() {
+                path.freeze(address, |control, flows| control.handle_away(now, flows));
+            }
         }
+        path.handle_timeout(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.out.ready.pop_front()
+        self.out.ready.pop_front().or_else(|| self.path.poll_transmit())
     }
 
     fn poll_dropped(&mut self) -> Option<Packet> {
@@ -463,18 +443,18 @@ impl SegmentFilter for Tawcf {
     }
 
     fn poll_action(&mut self) -> Option<Action> {
-        self.out.actions.pop_front()
+        self.path.poll_action()
     }
 
     fn stored(&self) -> Stored {
-        let waiting: usize = self.mobiles.values().map(|mobile| mobile.bytes).sum();
-        Stored::of_connections(self.connections.live().map(|(_, state)| state.held.bytes()))
-            + Stored { bytes: waiting as u64, connections: 0 }
+        let waiting: u64 = self.mobiles.values().map(|mobile| mobile.fifo.bytes()).sum();
+        Stored::of_connections(self.path.live().map(|(_, state)| state.held.bytes()))
+            + Stored { bytes: waiting, connections: 0 }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let of_mobile =
             |mobile: &Mobile| [mobile.freeze_at, mobile.expires_at(&self.config)].into_iter().flatten().min();
-        self.mobiles.values().filter_map(of_mobile).chain(self.agenda.next()).min()
+        self.mobiles.values().filter_map(of_mobile).chain(self.agenda.next()).chain(self.path.poll_timeout()).min()
     }
 }

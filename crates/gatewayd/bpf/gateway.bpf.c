@@ -23,38 +23,24 @@ INLINE struct mobile *mobile_of(struct address *address)
 }
 
 // Reads the address of the mobile host's side from an IP header: the destination on the way out, the source on the way in. Returns whether
-// the packet is one of a mobile host.
+// the packet is one of a mobile host. Neighbour discovery is the link's own business (RFC 4861: types 133 to 137, without extension headers
+// before them, RFC 6980): of most packets, nothing more is read than the address and, for IPv6, the first protocol.
 INLINE int read_address(struct __sk_buff *skb, struct address *address, int is_out)
 {
 	u32 at = rules.frame_len;
+	u8 protocol, type;
 
-	if (skb->vlan_present)
+	if (skb->vlan_present || !read_ip_address(skb, at, address->words, is_out))
 		return 0;
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		u32 value;
-
-		if (bpf_skb_load_bytes(skb, at + (is_out ? 16 : 12), &value, sizeof(value)))
-			return 0;
-		set_ipv4(address, value);
+	if (!is_out || skb->protocol == bpf_htons(ETH_P_IP))
 		return 1;
-	}
-	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct icmp_start start;
-
-		if (bpf_skb_load_bytes(skb, at + (is_out ? 24 : 8), address, sizeof(*address)))
-			return 0;
-		if (!is_out)
-			return 1;
-		if (bpf_skb_load_bytes(skb, at + 6, &start.next_header, 1))
-			return 0;
-		if (start.next_header != IPPROTO_ICMPV6)
-			return 1;
-		// Neighbour discovery is the link's own business (RFC 4861: types 133 to 137).
-		if (bpf_skb_load_bytes(skb, at + sizeof(struct ipv6hdr), &start.type, 1))
-			return 0;
-		return start.type < 133 || start.type > 137;
-	}
-	return 0;
+	if (bpf_skb_load_bytes(skb, at + AT(ipv6hdr, nexthdr), &protocol, 1))
+		return 0;
+	if (protocol != IPPROTO_ICMPV6)
+		return 1;
+	if (bpf_skb_load_bytes(skb, at + sizeof(struct ipv6hdr), &type, 1))
+		return 0;
+	return type < 133 || type > 137;
 }
 
 // The sender's IP address in an ARP packet, a request or an answer (RFC 826).
@@ -84,15 +70,12 @@ INLINE int has_device(struct __sk_buff *skb)
 }
 
 // Whether a packet for a mobile host goes to the daemon's device, by the course of that host and by the rules.
-static __attribute__((noinline)) int diverts(struct __sk_buff *skb, u32 course)
+static __attribute__((noinline)) int is_for_device_by(struct __sk_buff *skb, u32 course)
 {
+	// Most packets: nothing else is read of them.
 	if (course == PASSING)
 		return 0;
-	u32 verdict = flow_rules_len ? find_rule_of_packet(skb, OUTGOING) : 0;
-
-	if (verdict)
-		return !!(verdict & RULE_DIVERTS);
-	return course == DIVERT || (course == DIVERT_TCP && is_tcp(skb));
+	return diverts(course, flow_rules_len ? find_rule_of_packet(skb, OUTGOING) : 0, course == DIVERT_TCP && is_tcp(skb));
 }
 
 SEC("classifier")
@@ -120,20 +103,22 @@ int egress(struct __sk_buff *skb)
 	if (split.device && !skb->sk && may_split(skb, &address, OUTGOING) && begins_split(skb, 1))
 		return bpf_redirect(split.device, 0);
 	u64 now = time_of(skb), expires = expires_at();
+	// Only packets that the daemon releases have the flag.
+	int may_have_flag = sign_kind == SIGN_BY_FLAG && skb->protocol == bpf_htons(ETH_P_IP) && gives_signs(&address);
 	int is_diverted = 0;
 
+	FORGET(may_have_flag, mobile->heard_at);
 	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
 	if (withholds(skb, mobile, now, expires, OUTGOING))
 		return bpf_redirect(0, 0);
-	int is_for_device = diverts(skb, mobile->course);
+	int is_for_device = is_for_device_by(skb, mobile->course);
 
 	if (now >= expires || (is_for_device && !has_device(skb))) {
 		if (is_for_device)
 			count(EXPIRED);
 		return PASS;
 	}
-	// Only packets that the daemon releases have the flag.
-	if (sign_kind == SIGN_BY_FLAG && skb->protocol == bpf_htons(ETH_P_IP) && gives_signs(&address))
+	if (may_have_flag)
 		take_flag(skb);
 	if (is_for_device) {
 		bpf_spin_lock(&mobile->lock);
@@ -226,6 +211,8 @@ int ingress(struct __sk_buff *skb)
 	if (sign_kind && now < expires && gives_signs(&address))
 		note_sign(skb, mobile, &address, now);
 	int is_split_syn = split.device && may_split(skb, &address, INCOMING) && begins_split(skb, 0);
+
+	FORGET(is_split_syn, mobile->heard_at);
 	// The flow table learns the window scale from SYNs for the daemon, too. Those of fixed hosts come to `egress` again, from a socket of
 	// the daemon.
 	int is_withheld = withholds(skb, mobile, now, expires, INCOMING);

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+pub use holdover_gateway::divert::Standing;
 use holdover_host::control_client::{self, Answer};
 use holdover_host::control_line::RequestError;
 use holdover_host::time_text::Time;
 use serde::{Deserialize, Serialize};
 
-pub use crate::presence::MobileState;
 use crate::status::{MobileLine, Status};
 
 /// The default path of the socket.
@@ -27,7 +27,7 @@ pub enum Request {
         /// Its address.
         address: IpAddr,
         /// The presence.
-        presence: MobileState,
+        presence: Standing,
     },
     /// A mobile host has come here from another gateway: requests its packets from the others.
     Handoff {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn lines_are_what_the_guide_says() {
         let line = br#"{"request":"mobile","address":"10.0.1.7","presence":"away"}"#;
-        let expected = Request::Mobile { address: [10, 0, 1, 7].into(), presence: MobileState::Away };
+        let expected = Request::Mobile { address: [10, 0, 1, 7].into(), presence: Standing::Away };
         assert_eq!(parse(line), Ok(expected));
         assert_eq!(parse(br#"{"request":"status"}"#), Ok(Request::Status));
         for line in [

@@ -241,6 +241,26 @@ impl Daemon {
         }
     }
 
+    fn handle_input(&mut self, now: Instant, token: Token) -> Result<ControlFlow<()>, DaemonError> {
+        match token {
+            Token::Stop => return Ok(self.handle_stop(now)),
+            Token::Diverted => drop(self.engine.handle_diverted(now)?),
+            Token::Heard => self.engine.handle_heard(now),
+            Token::Watch => {
+                if self.engine.handle_watch(now)? {
+                    self.sources.follow(now, self.engine.mobile_facing(), &self.presence);
+                }
+            }
+            Token::Echo => self.engine.handle_echo(now),
+            Token::Sources => self.hear_sources(now),
+            Token::Handoff => self.engine.handle_handoff(now),
+            Token::Cluster => self.engine.handle_cluster(now),
+            Token::Control => self.serve_control(now),
+            Token::Metrics => self.serve_metrics(now),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
     /// A first request to stop: split connections have some time to end. A second request ends them at once.
     fn handle_stop(&mut self, now: Instant) -> ControlFlow<()> {
         if self.stops_by.is_some() {
@@ -332,32 +352,25 @@ impl PollLoop for Daemon {
         interests
     }
 
+    /// Requests are answered last: an answer describes what is in effect, as with absent hosts, whose packets are diverted by then.
     fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
-        for token in ready {
-            match token {
-                Token::Stop => {
-                    if self.handle_stop(now).is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
-                Token::Diverted => drop(self.engine.handle_diverted(now)?),
-                Token::Heard => self.engine.handle_heard(now),
-                Token::Watch => {
-                    if self.engine.handle_watch(now)? {
-                        self.sources.follow(now, self.engine.mobile_facing(), &self.presence);
-                    }
-                }
-                Token::Echo => self.engine.handle_echo(now),
-                Token::Sources => self.hear_sources(now),
-                Token::Handoff => self.engine.handle_handoff(now),
-                Token::Cluster => self.engine.handle_cluster(now),
-                Token::Control => self.serve_control(now),
-                Token::Metrics => self.serve_metrics(now),
+        let (asks, others): (Vec<Token>, Vec<Token>) =
+            ready.into_iter().partition(|token| matches!(token, Token::Control | Token::Metrics));
+        for token in others {
+            if self.handle_input(now, token)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         let due = self.sources.handle_timeout(now);
         self.pass_reports(now, due);
         self.engine.advance(now)?;
+        if !asks.is_empty() {
+            for token in asks {
+                // It cannot end the daemon.
+                let _ = self.handle_input(now, token)?;
+            }
+            self.engine.advance(now)?;
+        }
         self.control.hang_up(now);
         if let Some(metrics) = &mut self.metrics {
             metrics.handle_timeout(now);

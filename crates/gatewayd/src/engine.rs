@@ -12,6 +12,7 @@ mod cluster;
 mod connections;
 mod echo;
 mod error;
+mod follow;
 mod handoff;
 mod open;
 mod presence;
@@ -214,6 +215,7 @@ impl Engine {
                     }
                 }
                 LinkNotification::Unresolved(_) => {}
+                LinkNotification::Addressed => self.follow_addresses(),
                 LinkNotification::Returned | LinkNotification::Lost => has_returned |= self.look_up(now)?,
             }
         }

@@ -5,7 +5,8 @@ use core::str::FromStr;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
-use holdover_gateway::prefixes::first_of;
+pub(crate) use holdover_flow::mapped;
+use holdover_flow::{MAPPED_PREFIX_LEN, first_of};
 use holdover_wire::ip_addresses;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
@@ -58,21 +59,13 @@ impl Network {
 
     /// The length of a prefix of an address of this network, as one of an IPv6 address.
     pub(crate) fn mapped_bits(&self, bits: u8) -> u8 {
-        bits + (128 - self.whole())
+        bits + if self.address.is_ipv4() { MAPPED_PREFIX_LEN } else { 0 }
     }
 }
 
 /// The bits of an address.
 fn whole(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// An IPv4 address as an IPv4-mapped IPv6 address.
-pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
 }
 
 impl FromStr for Network {

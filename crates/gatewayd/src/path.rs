@@ -18,8 +18,9 @@ use aya::programs::ProgramError;
 use aya::sys::SyscallError;
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
+use holdover_gateway::STRAGGLERS;
 use holdover_gateway::WarningSign;
-use holdover_gateway::divert::{Course, STRAGGLERS};
+use holdover_gateway::divert::Course;
 use holdover_gateway::prefixes::Prefixes;
 pub use holdover_host::ebpf::AttachedBy;
 use holdover_host::ebpf::pins::Pins;
@@ -35,6 +36,7 @@ use flows::{Flows, Plain};
 #[cfg(test)]
 pub(crate) use handed_on::testing;
 pub(crate) use handed_on::{Taken, TakenIn};
+use networks::Networks;
 pub(crate) use records::Sign;
 use records::{Address, FlowRule, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
@@ -71,11 +73,12 @@ const PINNED: &[&str] = &[
 ];
 
 /// The sources that determine the layout of maps. A change of any word leads to other pins, and a fresh start.
-const LAYOUT: [&str; 4] = [
+const LAYOUT: [&str; 5] = [
     include_str!("../bpf/gateway/records.h"),
     include_str!("../bpf/gateway/state.h"),
     include_str!("../../flow/c/state.h"),
     include_str!("../../flow/c/packet.h"),
+    include_str!("../../flow/c/course.h"),
 ];
 
 /// The programs are not attached.
@@ -301,6 +304,7 @@ pub(crate) struct KernelPath {
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     flows: Flows,
+    networks: Networks,
     prefixes: Prefixes,
     /// The record of a new mobile host.
     unknown: Mobile,
@@ -321,7 +325,7 @@ impl KernelPath {
         let of_flows = place.flows.iter().flat_map(|flows| &flows.links).copied();
         let unknown = Mobile::new(&std::iter::once(place.link).chain(of_flows).collect::<Vec<_>>());
         blank.set(0, unknown, 0)?;
-        networks::set(&mut object, networks, place.prefixes)?;
+        let networks_map = networks::set(&mut object, networks, place.prefixes)?;
         let of_split = place.split.iter().flat_map(|split| &split.networks);
         let of_split = of_split.map(|(network, splits)| (*network, records::split_kind(*splits)));
         networks::fill(&mut object, "split_networks", of_split)?;
@@ -337,6 +341,7 @@ impl KernelPath {
             counters: object.take("counters")?,
             notices: object.take("notices")?,
             flows: Flows::open(&mut object)?,
+            networks: networks_map,
             prefixes: place.prefixes.of(networks.iter().map(|(network, _)| *network)),
             object,
             unknown,
@@ -344,6 +349,18 @@ impl KernelPath {
             pins,
             is_taken_over,
         })
+    }
+
+    /// There are more networks of mobile hosts: these, of `all`.
+    pub(crate) fn add_networks(
+        &mut self,
+        more: &[(Network, bool)],
+        all: &[(Network, bool)],
+        prefixes: &HostPrefixes,
+    ) -> Result<(), PathError> {
+        networks::add(&mut self.networks, more, prefixes)?;
+        self.prefixes = prefixes.of(all.iter().map(|(network, _)| *network));
+        Ok(())
     }
 
     /// Whether the kernel accepts the programs. Attaches nothing.
@@ -426,8 +443,16 @@ impl KernelPath {
 
     /// Diverts packets for a mobile host, by a course other than [`Course::Pass`].
     pub(crate) fn divert(&mut self, mobile: IpAddr, course: Course) -> Result<(), PathError> {
-        self.know(mobile)?;
-        self.run(MobileOrder::course(mobile, course, 0)).map(drop)
+        self.run_known(mobile, MobileOrder::course(mobile, course, 0))
+    }
+
+    /// Runs an order that is refused only if its mobile host is not known, which is added first then.
+    fn run_known(&mut self, mobile: IpAddr, order: MobileOrder) -> Result<(), PathError> {
+        if !self.run(order)? {
+            self.know(mobile)?;
+            self.run(order)?;
+        }
+        Ok(())
     }
 
     /// Lets packets for a mobile host pass, if exactly `diverted` packets were diverted in total; returns whether that
@@ -548,55 +573,7 @@ fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathErr
 
 #[cfg(test)]
 mod comparison;
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Rules of which the programs use every part.
-    fn flow_place() -> FlowPlace {
-        let text = "[[flow]]\nfixed_port = 443\nmode = \"split\"\n[[flow]]\nmobile_port = 7\nmode = \"freeze\"\n";
-        FlowPlace { modes: FlowModes::new(&toml::from_str(text).unwrap()), links: vec![LinkState::default(); 2] }
-    }
-
-    #[test]
-    fn rules_are_in_their_order() {
-        let flows = flow_place();
-        let place = Place { flows: Some(&flows), ..Place::nowhere() };
-        let verdicts: Vec<u32> = flow_rules(&place).iter().map(|rule| rule.verdict).collect();
-        // They fit; the first one diverts, splits and has the first link.
-        assert_eq!(verdicts, [0x8 | 0x10 | 0x20 | 1, 0x8 | 2]);
-    }
-
-    #[test]
-    fn tables_and_modes_are_part_of_the_layout() {
-        let place = Place::nowhere();
-        let layout = place.layout();
-        assert_eq!(layout, Place { index: 7, ..place }.layout());
-        assert!(layout.len() == 16 && layout.bytes().all(|byte| byte.is_ascii_hexdigit()), "{layout}");
-        for other in [Place { modes: "freeze", ..place }, Place { most_mobiles: 2, ..place }] {
-            assert_ne!(layout, other.layout());
-        }
-    }
-
-    /// Each start of the gateway waits for the verifier. Linux 6.18 processes 33,000 instructions of `egress`.
-    #[test]
-    fn programs_are_verified_soon() {
-        let flows = flow_place();
-        for sign in [None, Some(WarningSign::Window), Some(WarningSign::IpFlag)] {
-            let thesis = sign.map(|sign| ThesisPlace { sign, networks: Vec::new() });
-            let flows = sign.is_some().then_some(&flows);
-            let place = Place { thesis: thesis.as_ref(), flows, ..Place::nowhere() };
-            let path = match KernelPath::load(&place, &[], None) {
-                Ok(path) => path,
-                Err(error) => return holdover_testbed::harness::skip(error),
-            };
-            for name in PROGRAMS {
-                let program: &aya::programs::SchedClassifier = path.object.program(name).unwrap();
-                let looked_at = program.info().unwrap().verified_instruction_count();
-                eprintln!("{name}, {sign:?}: {looked_at:?}");
-                assert!(looked_at.is_none_or(|count| count < 70_000), "{name}, {sign:?}: {looked_at:?}");
-            }
-        }
-    }
-}
+mod headers;
+#[cfg(test)]
+mod tests;

@@ -221,7 +221,9 @@ impl Waker {
             let link = self.modes.link_of(connection);
             let (TakenIn::Anew, flow) = path.take_in(now, record, link) else { continue };
             count += 1;
-            last = BOTH.into_iter().fold(last, |last, direction| last.max(flow.half(direction).progress_at(direction)));
+            last = Direction::BOTH
+                .into_iter()
+                .fold(last, |last, direction| last.max(flow.half(direction).progress_at(direction)));
             let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
             // Without room for details the flow table does not know that ACKs are held.
             let is_woken = matches!(treatment, Some(Treatment::Wake(_))) && path.holds_acks(connection);
@@ -242,7 +244,7 @@ impl Waker {
         path: &mut KernelPath,
     ) {
         let mobile = path.host_of(connection.remote.ip());
-        for direction in BOTH {
+        for direction in Direction::BOTH {
             let Some(acked) = self.show(mobile, connection, flow, direction) else { continue };
             // Without a link there are no details, and an entry has them as shown.
             if let Some(link) = link {
@@ -320,7 +322,8 @@ impl Waker {
             self.tend_at = now + TEND_EVERY;
             let most = self.config.hold_back.most_connections as usize;
             self.woken.connections = path.tend_flows(now, most, is_full) as u64;
-        } else if full.details != before.details {
+        }
+        if full.details != before.details {
             path.compact_idle(now);
         }
     }
@@ -414,9 +417,6 @@ impl Waker {
 fn next_check(now: Instant, took: Duration) -> Instant {
     now + CHECK_ROOM_EVERY.max(took * TENDING_PART)
 }
-
-/// The directions of both halves of a connection.
-const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
 /// [`daemon::is_redundant`] for a buffered packet of a mobile host.
 pub(crate) fn is_redundant(path: &KernelPath, packet: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! Kernel notifications about the mobile-facing interface (`rtnetlink(7)`): its carrier and its neighbours.
+//! Kernel notifications about the mobile-facing interface (`rtnetlink(7)`): its carrier, its neighbours and its addresses.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,6 +23,8 @@ pub(crate) enum LinkNotification {
     Returned,
     /// Address resolution has failed for a neighbour.
     Unresolved(IpAddr),
+    /// The interface has a new address, or one with other properties.
+    Addressed,
     /// Notifications were lost; look the interface up again.
     Lost,
 }
@@ -38,7 +40,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Subscribes in the network namespace of the calling thread.
     pub(crate) fn open(interface: &Interface) -> io::Result<Self> {
-        let monitor = Monitor::open(&[Group::Link, Group::Neighbour])?;
+        let monitor = Monitor::open(&[Group::Link, Group::Neighbour, Group::Ipv4Address, Group::Ipv6Address])?;
         Ok(Self { monitor, name: interface.name.clone(), index: Some(interface.index) })
     }
 
@@ -92,6 +94,9 @@ impl Watch {
             RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == index => {
                 let has_failed = entry.header.state == NeighbourState::Failed;
                 address_of(entry).filter(|_| has_failed).map(LinkNotification::Unresolved)
+            }
+            RouteNetlinkMessage::NewAddress(address) if address.header.index == index => {
+                Some(LinkNotification::Addressed)
             }
             _ => None,
         }

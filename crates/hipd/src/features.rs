@@ -7,7 +7,7 @@ use holdover_host::feature::Feature;
 
 use crate::core::{LsiPrefix, PORT};
 use crate::daemon::{ELSEWHERE, SocketDiag, missing_forwarding, probe_sockets, source_for};
-use crate::files::{Peers, Proxy, check_address, read_identity};
+use crate::files::{Peers, Proxy, Settings, check_address, read_identity};
 
 /// Probes everything, without side effects. Looks for identity and peers in `directory`.
 pub fn examine(directory: &Path) -> Vec<Feature> {
@@ -47,6 +47,13 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
             "no peer may talk to this host",
             "holdover hip join, holdover hip peer add",
             peers(directory),
+        ),
+        Feature::tried(
+            "HIP's settings",
+            false,
+            "holdover hip up does not start",
+            "correct hip.toml",
+            settings(directory),
         ),
         Feature::tried(
             "HIP's addresses",
@@ -112,6 +119,15 @@ fn peers(directory: &Path) -> Result<String, String> {
         0 => Err(format!("none in {}", directory.display())),
         count => Ok(format!("{count} in {}", directory.display())),
     }
+}
+
+/// How long connections are held open.
+fn settings(directory: &Path) -> Result<String, String> {
+    let settings = Settings::read(directory).map_err(|error| error.to_string())?;
+    Ok(match settings.hold {
+        Some(hold) => format!("connections are held open for {}", hold.timeout),
+        None => "connections end by their own limits".to_owned(),
+    })
 }
 
 /// The addresses of this host on its default route.

@@ -45,9 +45,13 @@ fn counts(peers: &[PeerStatus], count: impl Fn(&PeerStatus) -> u64) -> PeerCount
 }
 
 fn gauges(peers: &[PeerStatus], value: impl Fn(&PeerStatus) -> bool) -> PeerGauges {
+    values(peers, |peer| u64::from(value(peer)))
+}
+
+fn values(peers: &[PeerStatus], value: impl Fn(&PeerStatus) -> u64) -> PeerGauges {
     let gauges = PeerGauges::default();
     for peer in peers {
-        gauges.get_or_create(&label(peer)).set(i64::from(value(peer)));
+        gauges.get_or_create(&label(peer)).set(i64::try_from(value(peer)).unwrap_or(i64::MAX));
     }
     gauges
 }
@@ -70,6 +74,17 @@ pub fn encode_status(status: &Status) -> String {
         "readdressings",
         "How often the peer has found this host at a new address",
         counts(peers, |peer| peer.counters.readdressed),
+    );
+    registry.register(
+        "silent_paths",
+        "How often nothing came back on the path of data",
+        counts(peers, |peer| peer.counters.silent_paths),
+    );
+    registry.register("silent", "Whether nothing comes back on any path", gauges(peers, |peer| peer.is_silent));
+    registry.register(
+        "held_connections",
+        "TCP connections that are held open because the peer does not answer",
+        values(peers, |peer| peer.held_connections),
     );
     registry.register("rekeyings", "How often keys were changed", counts(peers, |peer| peer.counters.rekeyed));
     proxied(&mut registry, status);
@@ -145,21 +160,21 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_value() {
-        let counters = PeerCounters { bytes_in: 1000, bytes_out: 2000, readdressed: 3, ..PeerCounters::default() };
+        let counters = PeerCounters {
+            bytes_in: 1000,
+            bytes_out: 2000,
+            readdressed: 3,
+            silent_paths: 2,
+            ..PeerCounters::default()
+        };
         let peer = PeerStatus {
             name: Some("server".into()),
             hit: "2001:25::1".into(),
-            lsi: None,
             state: "ESTABLISHED".into(),
-            in_udp: false,
-            addresses: Vec::new(),
-            known_addresses: Vec::new(),
-            servers: Vec::new(),
-            services: Vec::new(),
             is_moving: true,
-            last_readdressing_s: None,
-            waiting_packets: 0,
+            held_connections: 6,
             counters,
+            ..PeerStatus::default()
         };
         let host = HostStatus {
             name: "printer".into(),
@@ -183,6 +198,7 @@ mod tests {
             addresses: Vec::new(),
             udp: true,
             wake: true,
+            hold_s: None,
             serves: None,
             clients: 4,
             proxy: Some(proxy),
@@ -196,6 +212,9 @@ mod tests {
             "holdover_hip_received_bytes_total{peer=\"server\"} 1000",
             "holdover_hip_sent_bytes_total{peer=\"server\"} 2000",
             "holdover_hip_readdressings_total{peer=\"server\"} 3",
+            "holdover_hip_silent_paths_total{peer=\"server\"} 2",
+            "holdover_hip_silent{peer=\"server\"} 0",
+            "holdover_hip_held_connections{peer=\"server\"} 6",
             "holdover_hip_relayed_esp_total 7",
             "holdover_hip_clients 4",
             "holdover_hip_dropped_total{cause=\"unknown_spi\"} 9",

@@ -27,6 +27,9 @@ pub struct Status {
     pub udp: bool,
     /// Whether TCP is woken after a move.
     pub wake: bool,
+    /// The user timeout of connections with peers in seconds; missing if each TCP has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_s: Option<f64>,
     /// The service of this host: "rendezvous" or "relay".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Serves>,
@@ -72,7 +75,7 @@ pub struct HostStatus {
 }
 
 /// The status of a peer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// Its name; missing if it is not in the file of peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,11 +101,23 @@ pub struct PeerStatus {
     pub services: Vec<String>,
     /// Whether this host has a new address that the peer has not verified yet.
     pub is_moving: bool,
+    /// Whether data for it is sent, and nothing comes back on any path.
+    #[serde(default)]
+    pub is_silent: bool,
     /// The duration of the last readdressing, from the new address to the end of its verification, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_readdressing_s: Option<f64>,
     /// Packets waiting for an association.
     pub waiting_packets: u64,
+    /// TCP connections with it that are held open because it does not answer.
+    #[serde(default)]
+    pub held_connections: u64,
+    /// The longest silence of these when it was last answered, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_silence_s: Option<f64>,
+    /// Counters of connections that are held open.
+    #[serde(flatten)]
+    pub hold: HoldCounters,
     /// The packet counters.
     #[serde(flatten)]
     pub counters: PeerCounters,
@@ -127,6 +142,23 @@ pub struct PeerCounters {
     /// How often a translator showed it at another address or port.
     #[serde(default)]
     pub followed: u64,
+    /// How often nothing came back on the path that data took, though neither host had moved.
+    #[serde(default)]
+    pub silent_paths: u64,
+}
+
+/// Segments of TCP connections with a peer, for the user timeout.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct HoldCounters {
+    /// Retransmissions and probes that were answered in its place, to hold a connection open.
+    #[serde(default)]
+    pub held_answers: u64,
+    /// Segments to it that were given the option of RFC 5482.
+    #[serde(default)]
+    pub user_timeouts_sent: u64,
+    /// Segments of it with that option.
+    #[serde(default)]
+    pub user_timeouts_received: u64,
 }
 
 /// Packet counters for all peers.

@@ -24,7 +24,7 @@ pub enum ConfigError {
         line: usize,
         /// The column in characters, from 1.
         column: usize,
-        /// What is wrong, and what is expected.
+        /// The problem, and the expected form.
         message: String,
     },
 }

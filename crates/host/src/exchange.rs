@@ -41,7 +41,7 @@ pub enum ExchangeError {
     /// The kernel refused the request.
     #[error("the kernel refuses a netlink request")]
     Refused(#[source] io::Error),
-    /// The answer is no sequence of netlink messages.
+    /// The answer is not a sequence of netlink messages.
     #[error("invalid netlink answer")]
     Invalid,
 }

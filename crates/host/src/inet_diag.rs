@@ -92,7 +92,7 @@ impl InetDiag {
         none_if_gone(result).map(|_| found)
     }
 
-    /// The TCP connection with exactly these addresses and ports, which is no listening socket; `None` without one.
+    /// The TCP connection with exactly these addresses and ports, listening sockets aside; `None` without one.
     ///
     /// # Errors
     /// See [`ExchangeError`].

@@ -8,6 +8,7 @@
 //! | [`Monitor`] | rtnetlink notifications: changes of interfaces, neighbours, addresses, routes and rules |
 //! | [`Netlink`] | rtnetlink requests as in `ip link`, `ip address`, `ip route` and `ip neighbour` |
 //! | [`generic_netlink`] | queries of a family of generic netlink, and its notifications |
+//! | [`nl80211`] | Wi-Fi by generic netlink: numbers and names |
 //! | [`inet_diag`] | queries of sockets, and the end of connections |
 //! | [`neighbours`] | the next hop to a peer, and its link-layer address in the kernel |
 //! | [`neighbour_frames`] | address resolution packets as bytes |
@@ -65,6 +66,7 @@ mod namespace;
 pub mod neighbour_frames;
 pub mod neighbours;
 mod netlink;
+pub mod nl80211;
 pub mod notify;
 pub mod offload;
 pub mod open_files;

@@ -39,7 +39,7 @@ pub struct NamespaceThread<T> {
 /// A namespace could not be created or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The name is no valid thread name.
+    /// The name is not a valid thread name.
     #[error("invalid namespace name \"{name}\": expected 1 to 15 letters, digits, '-' and '_'")]
     Name {
         /// The name.

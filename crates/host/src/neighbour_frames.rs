@@ -36,7 +36,7 @@ const IPV6_HEADER: usize = 40;
 const ICMPV6: u8 = 58;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-/// RFC 4861 section 7.1: a packet that has crossed a router is no answer of a neighbour.
+/// RFC 4861 section 7.1: a packet that has crossed a router is not an answer of a neighbour.
 const HOP_LIMIT: u8 = 255;
 const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 const TARGET_LINK_LAYER_ADDRESS: u8 = 2;

@@ -352,6 +352,21 @@ impl Netlink {
         self.request(&request, RouteNetlinkMessage::NewLink(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
+    /// Removes an interface; one that does not exist (any more) is none to remove. It is gone when this returns, even if a process that
+    /// was forked a moment ago still has a copy of a TUN device's descriptor.
+    ///
+    /// # Errors
+    /// The kernel refuses: `EOPNOTSUPP` for `lo` and for hardware, `EPERM` without `CAP_NET_ADMIN`.
+    pub fn remove_link(&mut self, name: &str) -> Result<(), NetlinkError> {
+        let mut message = LinkMessage::default();
+        message.header.index = match self.link(name) {
+            Err(NetlinkError::NoSuchLink { .. }) => return Ok(()),
+            link => link?.index,
+        };
+        let request = format!("removal of {name}");
+        unless_gone(self.request(&request, RouteNetlinkMessage::DelLink(message), NLM_F_ACK))
+    }
+
     /// Makes an interface a port of a bridge.
     ///
     /// # Errors
@@ -391,7 +406,7 @@ impl Netlink {
 fn unless_gone<T>(removed: Result<T, NetlinkError>) -> Result<(), NetlinkError> {
     match removed {
         Err(NetlinkError::Refused { source, .. })
-            if matches!(source.raw_os_error(), Some(libc::ESRCH | libc::EADDRNOTAVAIL)) =>
+            if matches!(source.raw_os_error(), Some(libc::ESRCH | libc::EADDRNOTAVAIL | libc::ENODEV)) =>
         {
             Ok(())
         }

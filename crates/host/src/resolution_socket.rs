@@ -3,17 +3,24 @@
 //! itself.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::thread;
 
 use crate::neighbour_frames::{ARP_REPLY, ETHERTYPE_IPV6, Mac, ethertype, neighbour};
 
 /// Sends requests on one interface, and receives the answers.
 #[derive(Debug)]
 pub struct ResolutionSocket {
-    arp: OwnedFd,
-    advertisements: OwnedFd,
+    arp: PacketSocket,
+    advertisements: PacketSocket,
 }
+
+/// A packet socket. To close one takes the kernel an RCU grace period, 10 ms and more (`packet_release` calls `synchronize_net`), in
+/// which its process would not wake connections: a thread closes it.
+#[derive(Debug)]
+struct PacketSocket(ManuallyDrop<OwnedFd>);
 
 /// `tcpdump -dd 'icmp6 and ip6[40] == 136'`, written out for frames of Ethernet: neighbour advertisements.
 const ADVERTISEMENTS: [libc::sock_filter; 6] = [
@@ -63,14 +70,14 @@ impl ResolutionSocket {
     /// The interface's own Ethernet address, which may change.
     ///
     /// # Errors
-    /// The interface is gone, or is not Ethernet.
+    /// The interface is gone (`ENXIO`), or is not Ethernet.
     pub fn mac(&self) -> io::Result<Mac> {
-        hardware_address(&self.arp)
+        hardware_address(&self.arp.0)
     }
 
     /// Readable when a neighbour has reported its address.
     pub fn descriptors(&self) -> [&OwnedFd; 2] {
-        [&self.arp, &self.advertisements]
+        [&self.arp.0, &self.advertisements.0]
     }
 
     /// Sends a frame on the socket of its protocol, which drivers and filters rely on. Never waits.
@@ -78,7 +85,8 @@ impl ResolutionSocket {
     /// # Errors
     /// The queue is full, or the interface is down or gone.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        let socket = if ethertype(frame) == Some(ETHERTYPE_IPV6) { &self.advertisements } else { &self.arp };
+        let [arp, advertisements] = self.descriptors();
+        let socket = if ethertype(frame) == Some(ETHERTYPE_IPV6) { advertisements } else { arp };
         // SAFETY: the frame lives during the call, with the length that is given.
         let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -87,6 +95,15 @@ impl ResolutionSocket {
     /// The next neighbour that has reported its address; `None` if there is none.
     pub fn receive(&self) -> Option<(IpAddr, Mac)> {
         self.descriptors().into_iter().find_map(receive)
+    }
+}
+
+impl Drop for PacketSocket {
+    fn drop(&mut self) {
+        // SAFETY: it is not used again.
+        let socket = unsafe { ManuallyDrop::take(&mut self.0) };
+        // Without a thread it is closed here, with what would have been given to the thread.
+        let _ = thread::Builder::new().name("close-socket".to_owned()).spawn(move || drop(socket));
     }
 }
 
@@ -117,7 +134,7 @@ fn receive(socket: &OwnedFd) -> Option<(IpAddr, Mac)> {
     }
 }
 
-fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::Result<OwnedFd> {
+fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::Result<PacketSocket> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // Receives nothing until bound. SAFETY: no memory of ours is touched.
     let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -146,7 +163,7 @@ fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::
     let len = size_of::<libc::sockaddr_ll>() as u32;
     // SAFETY: the address lives during the call, with the length that is given.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
-    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(PacketSocket(ManuallyDrop::new(socket))) }
 }
 
 fn hardware_address(socket: &OwnedFd) -> io::Result<Mac> {
@@ -158,6 +175,10 @@ fn hardware_address(socket: &OwnedFd) -> io::Result<Mac> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
+    // The kernel unbinds the socket when the interface goes.
+    if address.sll_ifindex <= 0 {
+        return Err(io::Error::from_raw_os_error(libc::ENXIO));
+    }
     let [mac @ .., _, _] = address.sll_addr;
     if address.sll_hatype == libc::ARPHRD_ETHER && address.sll_halen == 6 {
         Ok(mac)
@@ -168,6 +189,8 @@ fn hardware_address(socket: &OwnedFd) -> io::Result<Mac> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -175,5 +198,30 @@ mod tests {
         let socket = ResolutionSocket::open(1, ArpFilter::Replies);
         // Without CAP_NET_RAW there is no socket.
         assert!(socket.and_then(|socket| socket.mac()).is_err());
+    }
+
+    // Claim: The sockets with which next hops are asked are closed in the background: the kernel takes some 10 ms for each, in which the
+    // agent would not wake connections.
+    #[test]
+    fn to_close_one_does_not_wait() {
+        let opened: io::Result<Vec<_>> = (0..8).map(|_| ResolutionSocket::open(1, ArpFilter::All)).collect();
+        let sockets = match opened {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                eprintln!("skipped: no CAP_NET_RAW");
+                return;
+            }
+            opened => opened.unwrap(),
+        };
+        let mut took: Vec<Duration> = sockets
+            .into_iter()
+            .map(|socket| {
+                let began = Instant::now();
+                drop(socket);
+                began.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        // A busy machine may delay some.
+        assert!(took[took.len() / 2] < Duration::from_millis(3), "{took:?}");
     }
 }

@@ -17,7 +17,7 @@ use crate::{Namespace, NamespaceError};
 /// A parameter could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SysctlError {
-    /// The name is no parameter of a namespace.
+    /// The name is not a parameter of a namespace.
     #[error("\"{name}\" is not a parameter of a network namespace: names look like \"net.ipv4.tcp_sack\"")]
     Name {
         /// The name.

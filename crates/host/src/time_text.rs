@@ -29,7 +29,7 @@ impl FromStr for Time {
 /// Reads a [`Time`] from `MIN_MS` to `MAX_MS` milliseconds, inclusive: `#[serde(deserialize_with = "between::<..>")]`.
 ///
 /// # Errors
-/// It is no time, or out of these bounds.
+/// It is not a time, or out of these bounds.
 pub fn between<'de, const MIN_MS: u64, const MAX_MS: u64, D>(deserializer: D) -> Result<Time, D::Error>
 where
     D: Deserializer<'de>,

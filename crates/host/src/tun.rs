@@ -59,7 +59,7 @@ pub struct Tun {
 /// A TUN interface could not be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
-    /// The name is no valid interface name.
+    /// The name is not a valid interface name.
     #[error("invalid interface name \"{name}\": expected 1 to 15 letters, digits, '-' and '_'")]
     Name {
         /// The name.

@@ -111,7 +111,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// The file is unusable, is no journal, is locked by another process, or belongs to other runs.
+    /// The file is unusable, is not a journal, is locked by another process, or belongs to other runs.
     pub fn open<H: Header, R: DeserializeOwned>(
         path: &Path,
         header: &H,

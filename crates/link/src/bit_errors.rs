@@ -55,23 +55,6 @@ pub enum Dwell {
     },
 }
 
-impl BitErrors {
-    /// The mean bit error rate: over time, or over bits, depending on [`Dwell`].
-    pub fn mean_rate(&self) -> f64 {
-        match self {
-            Self::None => 0.0,
-            Self::Independent(rate) => *rate,
-            Self::GilbertElliott(bursts) => {
-                let (good, bad) = match bursts.dwell {
-                    Dwell::Time { good, bad } => (good.as_secs_f64(), bad.as_secs_f64()),
-                    Dwell::Bits { good, bad } => (good, bad),
-                };
-                (good * bursts.good + bad * bursts.bad) / (good + bad)
-            }
-        }
-    }
-}
-
 /// Checks the model.
 pub(crate) fn check(errors: BitErrors) -> Result<(), ConfigError> {
     match errors {
@@ -294,8 +277,6 @@ mod tests {
             let begun = outcomes.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
             assert!((begun - cycles).abs() < 4.0 * (2.0 * cycles).sqrt(), "{dwell:?}: {begun} bursts");
         }
-        assert!((bursts(in_time).mean_rate() - 2e-4).abs() < 1e-12);
-        assert!((bursts(in_bits).mean_rate() - 2e-4).abs() < 1e-12);
     }
 
     #[test]

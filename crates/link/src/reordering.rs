@@ -2,7 +2,7 @@
 
 use holdover_base::Rng;
 
-/// Which frames are sent at once, without propagation delay and jitter (netem's `reorder PERCENT gap DISTANCE`).
+/// The frames that are sent at once, without propagation delay and jitter (netem's `reorder PERCENT gap DISTANCE`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Reordering {
     /// Probability that a candidate is sent at once.

@@ -18,7 +18,7 @@
 //! The decision for each packet is part of the flow path: `is_stalling` in `crates/flow/c/decisions.h`.
 
 use holdover_base::{Duration, Instant};
-use holdover_flow::Stall;
+use holdover_flow::{LONGEST_LEAD, Stall, USUAL_LEAD};
 
 /// When ACKs are stalled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,12 +40,6 @@ impl Default for AckStallConfig {
 
 /// The name in scenario files.
 pub(crate) const NAME: &str = "ack_stall";
-
-/// The lead without a measured round trip; the flow path has the same (`USUAL_LEAD` in `crates/flow/c/decisions.h`).
-const USUAL_LEAD: Duration = Duration::from_millis(150);
-
-/// The longest lead; the flow path has the same.
-const LONGEST_LEAD: Duration = Duration::from_secs(1);
 
 /// The stall for a cut that is predicted, `lead` from now if known.
 pub(crate) fn before_cut(config: &AckStallConfig, now: Instant, lead: Option<Duration>) -> Stall {

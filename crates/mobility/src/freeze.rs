@@ -368,7 +368,7 @@ impl State {
         self.phase = Phase::Open;
         (self.owed, self.repeat_at, self.ask_at) = (0, None, None);
         if was_frozen {
-            // Silence behind a closed window is no round trip.
+            // Silence behind a closed window is not a round trip.
             self.round_trip.forget_pending();
             out.actions.push_back(Action { at: now, connection, mechanism: Freeze::NAME, what: "thawed" });
             if update && !self.over {

@@ -21,6 +21,7 @@ mod echo_clock;
 pub mod fast_retransmit;
 pub mod freeze;
 pub mod hold_back;
+pub mod hold_open;
 mod mechanisms;
 pub mod mobile_ip;
 pub mod new_cell_window;

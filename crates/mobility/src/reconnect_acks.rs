@@ -5,7 +5,7 @@
 //!
 //! After Caceres and Iftode; Freeze-TCP (section III) and the thesis send three copies, the HIP paper (section 2.3) asks for four, since
 //! three are two duplicates if the original was lost. Senders that have had a timeout may ignore them: those that avoid false fast
-//! retransmits (RFC 6582 section 3.2), and SACK senders, for which an ACK without new information is no duplicate.
+//! retransmits (RFC 6582 section 3.2), and SACK senders, for which an ACK without new information is not a duplicate.
 //!
 //! M-TCP's mobile host marks the ACK (section 4.2), so that its supervisor host knows of the cut; see [`ReconnectAcksConfig::marked`].
 //!

@@ -84,7 +84,7 @@ pub(crate) enum Extent {
     AllButOneByte,
 }
 
-/// What the sender may not have received.
+/// The ACKs that the sender may not have received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
     /// ACKs shown since then may have been lost with the link.
@@ -95,7 +95,7 @@ pub(crate) struct Lost {
     pub(crate) beyond: Option<Beyond>,
 }
 
-/// What a gateway knows of a sender beyond the link.
+/// A gateway's knowledge of a sender beyond the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beyond {
     /// The TSecr of its answer to a probe since its return.

@@ -32,7 +32,7 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{Environment, FlowTable, Notice, Order, Rules};
 
 use self::absent::OwnAddresses;
-use self::at::{At, BOTH};
+use self::at::At;
 use self::attempt::Path;
 use self::between::Inquiry;
 use self::link::{Link, STALL_PAUSE};
@@ -254,14 +254,14 @@ impl WakeControl {
                 let half = flow.half(direction);
                 half.is_window_shrunk() || half.is_recording() || half.is_held() || how.stalled && half.has_hole()
             };
-            if BOTH.into_iter().any(is_touched) {
+            if Direction::BOTH.into_iter().any(is_touched) {
                 touched.push(connection);
             }
         });
         for connection in touched {
             let Some(flow) = path.snapshot(connection) else { continue };
             let state = self.connections.entry(connection).or_default();
-            for direction in BOTH {
+            for direction in Direction::BOTH {
                 let at = At { connection, direction };
                 let (half, flow_half) = (state.half(direction), flow.half(direction));
                 if how.at_once {
@@ -296,13 +296,14 @@ impl WakeControl {
         let environment = Environment { now, link: &link, rules: &rules };
         let Some(state) = self.connections.get_mut(&connection) else { return };
         state.scheduled = None;
-        for direction in BOTH {
-            let Some(flow) = path.snapshot(connection) else {
-                self.connections.remove(&connection);
-                self.forget_in_flight(connection);
-                self.wake_more(now, path);
-                return;
-            };
+        let Some(flow) = path.snapshot(connection) else {
+            self.connections.remove(&connection);
+            self.forget_in_flight(connection);
+            self.wake_more(now, path);
+            return;
+        };
+        // Orders for one direction change nothing in the other.
+        for direction in Direction::BOTH {
             let (at, half) = (At { connection, direction }, state.half(direction));
             let flow_half = flow.half(direction);
             let mut send = |injected| self.ready.push_back((connection, injected));
@@ -325,6 +326,8 @@ impl WakeControl {
             half.next_of_train(now, at, flow_half, path).for_each(&mut send);
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
             half.poke(now, every, &mut self.pokes, at, flow_half).into_iter().for_each(&mut send);
+            let owed = half.pay(now, &self.config, at, &flow, path);
+            owed.into_iter().for_each(|packet| send(at.inject(packet)));
         }
         let is_unanswered = state.attempt.and_then(|attempt| attempt.next_at()).is_some_and(|at| at <= now);
         if is_unanswered {

@@ -53,6 +53,12 @@ pub(crate) struct Settings {
     /// Whether to clear the cached metrics of peers (`ip tcp_metrics flush`).
     pub(crate) flush_metrics: bool,
     pub(crate) paced_by_fq: bool,
+    /// The size of the segments that the device merges (packetdrill's `--mss`).
+    pub(crate) merged_segment: Option<u16>,
+    /// Whether segmentation offload of the device is off.
+    pub(crate) no_offload: bool,
+    /// `tcp_min_tso_segs`.
+    pub(crate) least_burst: u32,
     /// `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
     pub(crate) pacing: PacingConfig,
     notes: Vec<String>,
@@ -101,6 +107,9 @@ impl Default for Settings {
             fast_open_key: None,
             flush_metrics: false,
             paced_by_fq: false,
+            merged_segment: None,
+            no_offload: false,
+            least_burst: 2,
             pacing: PacingConfig::LINUX,
             notes: Vec::new(),
             blockers: Vec::new(),
@@ -113,7 +122,6 @@ impl Default for Settings {
 const WITHOUT_EFFECT: &[&str] = &[
     "tcp_fack",
     "tcp_tso_win_divisor",
-    "tcp_min_tso_segs",
     "tcp_syncookies",
     "tcp_no_metrics_save",
     "tcp_metrics_save",
@@ -211,6 +219,7 @@ impl Settings {
             ("tcp_keepalive_probes", Some(probes)) => self.keep_alive.2 = probes,
             ("tcp_pacing_ss_ratio", Some(percent)) => self.pacing.slow_start_percent = percent.min(1_000),
             ("tcp_pacing_ca_ratio", Some(percent)) => self.pacing.avoidance_percent = percent.min(1_000),
+            ("tcp_min_tso_segs", Some(segments)) => self.least_burst = segments.max(1),
             ("tcp_ecn", Some(mode)) => self.ecn = mode,
             ("tcp_ecn_option", Some(mode)) => self.ecn_option = mode,
             ("tcp_ecn_option_beacon", Some(times)) => self.ecn_beacons = times,
@@ -312,6 +321,7 @@ impl Settings {
         config.accurate_ecn = self.accurate_ecn(config.accurate_ecn);
         config.send.buffer_bytes = self.wmem[1].max(4_608);
         config.receive.buffer_bytes = default / 2;
+        config.receive.merged_segment_bytes = self.merged_segment;
         config.receive.max_buffer_bytes = (max / 2).max(default / 2);
         config.receive.initial_window_bytes = self.first_window(default / 2, config.mss);
         config.recovery.dup_ack_threshold = self.reordering;

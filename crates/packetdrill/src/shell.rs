@@ -1,7 +1,10 @@
 //! Interprets the commands between back quotes as settings of the machine under test.
 //!
 //! No command is run. Supported are kernel settings (`sysctl`, `set_sysctls.py`, `echo` into `/proc/sys`), routes, and scripts of such
-//! commands; commands without effect on TCP are ignored, and all others are reported.
+//! commands; commands without effect on TCP are ignored, and all others are reported. Of the shell's own language there are variables and
+//! `if` with a comparison of two texts, by which shared scripts tell the systems apart: this one is Linux.
+
+use std::collections::BTreeMap;
 
 use crate::settings::Settings;
 
@@ -11,44 +14,175 @@ pub type ReadFile<'a> = dyn FnMut(&str) -> Option<String> + 'a;
 /// The maximum nesting of scripts in scripts.
 const MAX_NESTING: u32 = 8;
 
+/// Variables are replaced in a word up to this length, in bytes.
+const MAX_EXPANSION: usize = 4_096;
+
 /// Commands without effect on TCP.
 const WITHOUT_EFFECT: &[&str] = &[
-    "true", ":", "sleep", "rm", "/bin/rm", "dd", "/bin/dd", "ethtool", "nstat", "set", "cat", "mkdir", "touch",
-    "modprobe", "exit", "ifconfig", "export",
+    "true", ":", "sleep", "rm", "/bin/rm", "dd", "/bin/dd", "nstat", "set", "cat", "mkdir", "touch", "modprobe",
+    "exit", "ifconfig", "export",
 ];
 
 /// Applies the commands of `text` to `settings`.
 pub(crate) fn apply(text: &str, settings: &mut Settings, read: &mut ReadFile<'_>) {
-    apply_nested(text, settings, read, 0);
+    Shell { settings, read, variables: BTreeMap::new() }.run(text, 0);
 }
 
-fn apply_nested(text: &str, settings: &mut Settings, read: &mut ReadFile<'_>, depth: u32) {
-    for command in commands(text) {
-        apply_one(&command, settings, read, depth);
+/// A shell that runs nothing.
+struct Shell<'a, 'b> {
+    settings: &'a mut Settings,
+    read: &'a mut ReadFile<'b>,
+    variables: BTreeMap<String, String>,
+}
+
+/// The part of an `if` that the commands belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Branch {
+    /// Its commands apply.
+    Taken,
+    /// A later part may apply.
+    Pending,
+    /// No part applies any more.
+    Over,
+}
+
+impl Branch {
+    fn of(condition: bool) -> Self {
+        if condition { Self::Taken } else { Self::Pending }
     }
 }
 
-fn apply_one(command: &[String], settings: &mut Settings, read: &mut ReadFile<'_>, depth: u32) {
+impl Shell<'_, '_> {
+    fn run(&mut self, text: &str, depth: u32) {
+        let mut branches: Vec<Branch> = Vec::new();
+        for command in commands(text) {
+            let words: Vec<String> = command.iter().map(|word| self.expand(word)).collect();
+            let words = match self.take_keyword(&mut branches, &words) {
+                Some(rest) if branches.iter().all(|&branch| branch == Branch::Taken) => rest,
+                _ => continue,
+            };
+            self.run_command(words, depth);
+        }
+    }
+
+    /// Follows `if`, `then`, `elif`, `else` and `fi`. Returns the command after the keyword, if there can be one.
+    fn take_keyword<'c>(&mut self, branches: &mut Vec<Branch>, words: &'c [String]) -> Option<&'c [String]> {
+        let (keyword, rest) = words.split_first()?;
+        let is_reached = |branches: &[Branch]| branches.iter().all(|&branch| branch == Branch::Taken);
+        match (keyword.as_str(), branches.split_last_mut()) {
+            ("if", _) => {
+                let branch = if is_reached(branches) { Branch::of(self.condition(rest)) } else { Branch::Over };
+                branches.push(branch);
+                None
+            }
+            ("elif", Some((last, outer))) => {
+                let may_hold = *last == Branch::Pending && is_reached(outer);
+                *last = if may_hold { Branch::of(self.condition(rest)) } else { Branch::Over };
+                None
+            }
+            ("else", Some((last, _))) => {
+                *last = if *last == Branch::Pending { Branch::Taken } else { Branch::Over };
+                Some(rest)
+            }
+            ("then", Some(_)) => Some(rest),
+            ("fi", Some(_)) => {
+                branches.pop();
+                None
+            }
+            _ => Some(words),
+        }
+    }
+
+    /// `[ A = B ]` and `[ A != B ]`; every other condition is reported.
+    fn condition(&mut self, words: &[String]) -> bool {
+        match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["[" | "[[", left, "=" | "==", right, "]" | "]]"] | ["test", left, "=" | "==", right] => left == right,
+            ["[" | "[[", left, "!=", right, "]" | "]]"] | ["test", left, "!=", right] => left != right,
+            _ => {
+                self.settings.block(format!("command not understood: if {}", words.join(" ")));
+                false
+            }
+        }
+    }
+
+    fn run_command(&mut self, words: &[String], depth: u32) {
+        match words {
+            [assignment] if assignment.split_once('=').is_some_and(|(name, _)| is_name(name)) => {
+                let (name, value) = assignment.split_once('=').unwrap_or_default();
+                if value.len() <= MAX_EXPANSION {
+                    self.variables.insert(name.to_owned(), value.to_owned());
+                }
+            }
+            [name, args @ ..] if matches!(name.as_str(), "bash" | "sh" | "source" | ".") && !args.is_empty() => {
+                if depth < MAX_NESTING {
+                    self.run_command(args, depth + 1);
+                } else {
+                    self.settings.block(format!("scripts are nested deeper than {MAX_NESTING}"));
+                }
+            }
+            [name, ..] if name.ends_with(".sh") && !is_without_effect(name) => match (self.read)(name) {
+                _ if depth >= MAX_NESTING => {
+                    self.settings.block(format!("scripts are nested deeper than {MAX_NESTING}"));
+                }
+                Some(script) => self.run(&script, depth + 1),
+                None => self.settings.block(format!("the script {name} is not there")),
+            },
+            _ => apply_one(words, self.settings),
+        }
+    }
+
+    /// Replaces `$NAME`, `${NAME}` and `$(uname)`, up to a length that no command has.
+    fn expand(&self, word: &str) -> String {
+        let mut out = String::new();
+        let mut rest = word;
+        while let Some((before, after)) = rest.split_once('$').filter(|_| out.len() < MAX_EXPANSION) {
+            out.push_str(before);
+            let (name, after) = match after.strip_prefix('{').and_then(|braced| braced.split_once('}')) {
+                Some(braced) => braced,
+                None if after.starts_with("(uname)") => ("(uname)", &after["(uname)".len()..]),
+                None => after.split_at(after.find(|letter| !is_name_letter(letter)).unwrap_or(after.len())),
+            };
+            match self.variables.get(name) {
+                Some(value) => out.push_str(value),
+                None if name == "(uname)" => out.push_str("Linux"),
+                // Unknown: as it stands.
+                None => out.push_str(&rest[before.len()..rest.len() - after.len()]),
+            }
+            rest = after;
+        }
+        out + rest
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.chars().all(is_name_letter) && text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
+}
+
+fn is_name_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
+fn is_without_effect(name: &str) -> bool {
+    WITHOUT_EFFECT.contains(&name) || name.starts_with("/tmp/sysctl_restore")
+}
+
+fn apply_one(command: &[String], settings: &mut Settings) {
     let Some((name, args)) = command.split_first() else { return };
     let redirected = args.iter().position(|arg| arg == ">").unwrap_or(args.len());
     let args = if name == "echo" { args } else { &args[..redirected] };
     let base = name.rsplit('/').next().unwrap_or(name);
     match base {
-        _ if WITHOUT_EFFECT.contains(&name.as_str()) || name.starts_with("/tmp/sysctl_restore") => {}
+        _ if is_without_effect(name) => {}
         _ if name.starts_with('[') || name.contains('=') => {}
         "sysctl" => args.iter().filter(|arg| !arg.starts_with('-')).for_each(|arg| assign(arg, settings)),
         "set_sysctls.py" => args.iter().for_each(|arg| assign(arg, settings)),
-        "grep" | "awk" | "sed" | "test" | "wc" => settings.note(format!("not looked at: {}", command.join(" "))),
+        "grep" | "awk" | "sed" | "test" | "wc" | "ss" | "netstat" => {
+            settings.note(format!("not looked at: {}", command.join(" ")))
+        }
         "echo" => echo(args, settings),
         "ip" => ip(args, settings),
+        "ethtool" => ethtool(args, settings),
         "tc" => tc(args, settings),
-        "bash" | "sh" | "source" | "." if depth < MAX_NESTING && !args.is_empty() => {
-            apply_one(args, settings, read, depth + 1);
-        }
-        _ if base.ends_with(".sh") && depth < MAX_NESTING => match read(name) {
-            Some(script) => apply_nested(&script, settings, read, depth + 1),
-            None => settings.block(format!("the script {name} is not there")),
-        },
         _ => settings.block(format!("command not understood: {}", command.join(" "))),
     }
 }
@@ -107,6 +241,13 @@ fn ip(args: &[String], settings: &mut Settings) {
         }
         ["addr" | "address", ..] => {}
         _ => settings.block(format!("command not understood: ip {}", args.join(" "))),
+    }
+}
+
+/// `ethtool -K tun0 tso off gso off`: scripts see the segments that the device would have cut.
+fn ethtool(args: &[String], settings: &mut Settings) {
+    for pair in args.windows(2).filter(|pair| matches!(pair[0].as_str(), "gso" | "generic-segmentation-offload")) {
+        settings.no_offload = pair[1] == "off";
     }
 }
 
@@ -213,7 +354,34 @@ mod tests {
     }
 
     #[test]
+    fn the_branch_for_linux_is_taken() {
+        let text = "UNAME=$(uname)\nif [ \"$UNAME\" = \"FreeBSD\" ] ; then\n  sysctl kern.ipv4.tcp_dsack=0\n\
+                    elif [ $UNAME = Linux ]; then . ./defaults.sh\n  if [ a != b ]; then sysctl net.ipv4.tcp_retries2=5; else sysctl net.ipv4.tcp_dsack=0; fi\n\
+                    else\n  sysctl net.ipv4.tcp_dsack=0\nfi\nsysctl -q net.ipv4.tcp_timestamps=0";
+        let settings = applied(text);
+        assert!(!settings.sack && settings.dsack && !settings.timestamps);
+        assert_eq!((settings.retries2, settings.blockers()), (5, &[] as &[String]));
+        let doubled = format!("A=aaaa\n{}", "A=$A$A\n".repeat(60));
+        assert_eq!(applied(&doubled).blockers(), &[] as &[String]);
+        let nested = "if [ a = b ]; then\n if [ a = a ]; then sysctl net.ipv4.tcp_sack=0; fi\nelse\n exit\nfi";
+        assert!(applied(nested).sack);
+        assert_eq!(applied("if ping peer; then exit; fi").blockers(), ["command not understood: if ping peer"]);
+    }
+
+    #[test]
+    fn scripts_that_are_nested_too_deep_are_reported() {
+        let nested = |depth: usize| format!("{}sysctl -q net.ipv4.tcp_sack=0", "bash ".repeat(depth));
+        let settings = applied(&nested(8));
+        assert!(!settings.sack && settings.blockers().is_empty());
+        assert_eq!(applied(&nested(9)).blockers(), ["scripts are nested deeper than 8"]);
+        let mut settings = Settings::default();
+        apply("./again.sh", &mut settings, &mut |_| Some("./again.sh".to_owned()));
+        assert_eq!(settings.blockers(), ["scripts are nested deeper than 8"]);
+    }
+
+    #[test]
     fn unknown_commands_are_reported() {
+        assert!(applied("ethtool -K tun0 tso off gso off").no_offload);
         assert_eq!(applied("./other.sh").blockers(), ["the script ./other.sh is not there"]);
         assert_eq!(applied("iptables -A INPUT").blockers().len(), 1);
         assert_eq!(applied("sysctl -w net.ipv4.tcp_nothing=1").notes().len(), 1);

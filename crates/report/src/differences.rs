@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::draw::escape;
 use crate::error::RecordError;
 use crate::kernel::Repetition;
+use crate::median::median;
 use crate::metrics::FlowMetrics;
 use crate::quantity::{bytes, count, percent, seconds, significant};
 use crate::summary::{Summary, VariantSummary};
@@ -245,16 +246,6 @@ fn compare(variant: &str, flow: &FlowMetrics, runs: &[FlowMetrics]) -> Vec<Diffe
     add(Measure::BytesRetransmitted, None, &|flow| Some(flow.sender.as_ref()?.bytes_retransmitted as f64));
     add(Measure::Timeouts, None, &|flow| Some(flow.sender.as_ref()?.timeouts as f64));
     differences
-}
-
-/// The median of sorted values.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    match sorted.len() % 2 {
-        _ if sorted.is_empty() => None,
-        0 => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-        _ => Some(sorted[middle]),
-    }
 }
 
 /// The column widths of the table called `title`.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use holdover_base::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::draw::escape;
@@ -35,6 +36,18 @@ pub struct LatenessMetrics {
     pub p99_s: f64,
     /// The maximum.
     pub max_s: f64,
+}
+
+impl LatenessMetrics {
+    /// Metrics of a distribution: the number of packets, the lateness not exceeded by a share of them, and the greatest one.
+    pub fn new(packets: u64, quantile: impl Fn(f64) -> Duration, max: Duration) -> Self {
+        Self {
+            packets,
+            median_s: quantile(0.5).as_secs_f64(),
+            p99_s: quantile(0.99).as_secs_f64(),
+            max_s: max.as_secs_f64(),
+        }
+    }
 }
 
 /// Counters of one host's kernel.

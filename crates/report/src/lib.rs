@@ -32,6 +32,7 @@ pub mod figures;
 pub mod html;
 mod kernel;
 mod links;
+mod median;
 mod metrics;
 mod ownership;
 mod part_file;
@@ -55,9 +56,10 @@ pub use document::Document;
 pub use error::RecordError;
 pub use export::{ExportFormat, UnknownFormat};
 pub use kernel::{HostCounters, KernelSummary, LatenessMetrics, Repetition};
+pub use median::median;
 pub use metrics::{
     CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,
-    MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
+    MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, SenderMetrics, StatusName,
 };
 pub use ownership::NotOfARun;
 pub use part_file::PartFile;

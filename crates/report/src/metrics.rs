@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdover_base::{Duration, Instant};
 use holdover_link::Statistics;
 use holdover_link::cell::CellStatistics;
-use holdover_sim::{CpuStatistics, FlowConfig, FlowReport, FlowStatus, NodeConfig, Reconnection, World};
+use holdover_sim::{CpuStatistics, FlowConfig, FlowReport, FlowStatus, NodeConfig, Reconnection, SenderState, World};
 use holdover_tcp::{Counters, Disposition, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +126,27 @@ pub struct ReconnectionMetrics {
     pub up_at_s: f64,
     /// From then to the first new data at the application; `None` if there was none before the next outage or the end.
     pub idle_s: Option<f64>,
+    /// From the last new data at the application to the outage; `None` if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_before_s: Option<f64>,
+    /// The sender when the outage began; `None` if it was not simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<SenderMetrics>,
+    /// The sender at the first new data after the reconnection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<SenderMetrics>,
+}
+
+/// The state of a sender at a time.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SenderMetrics {
+    /// The congestion window in segments.
+    pub cwnd: u32,
+    /// The slow-start threshold in segments; `None` before the first loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssthresh: Option<u32>,
+    /// The retransmission timeout, backed off.
+    pub rto_s: f64,
 }
 
 /// Response times.
@@ -203,6 +224,12 @@ impl FlowMetrics {
         self.reconnections.iter().filter_map(|reconnection| reconnection.idle_s)
     }
 
+    /// The mean of a value over the reconnections that have it.
+    pub fn mean_over_reconnections(&self, value: impl Fn(&ReconnectionMetrics) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.reconnections.iter().filter_map(value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
     /// The mean of [`Self::idle_times_s`].
     pub fn mean_idle_s(&self) -> Option<f64> {
         let count = self.idle_times_s().count();
@@ -242,7 +269,20 @@ impl ConnectionMetrics {
 
 impl ReconnectionMetrics {
     fn new(reconnection: &Reconnection) -> Self {
-        Self { up_at_s: reconnection.up_at.as_secs_f64(), idle_s: reconnection.idle.map(Duration::as_secs_f64) }
+        let seconds = |time: Option<Duration>| time.map(Duration::as_secs_f64);
+        Self {
+            up_at_s: reconnection.up_at.as_secs_f64(),
+            idle_s: seconds(reconnection.idle),
+            idle_before_s: seconds(reconnection.idle_before),
+            before: reconnection.before.map(SenderMetrics::new),
+            after: reconnection.after.map(SenderMetrics::new),
+        }
+    }
+}
+
+impl SenderMetrics {
+    fn new(state: SenderState) -> Self {
+        Self { cwnd: state.cwnd, ssthresh: state.ssthresh, rto_s: state.rto.as_secs_f64() }
     }
 }
 

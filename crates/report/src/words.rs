@@ -218,7 +218,13 @@ mod tests {
     use crate::metrics::{ConnectionMetrics, ReconnectionMetrics};
 
     fn flow(idle: &[Option<f64>]) -> FlowMetrics {
-        let reconnection = |&idle_s: &Option<f64>| ReconnectionMetrics { up_at_s: 17.0, idle_s };
+        let reconnection = |&idle_s: &Option<f64>| ReconnectionMetrics {
+            up_at_s: 17.0,
+            idle_s,
+            idle_before_s: None,
+            before: None,
+            after: None,
+        };
         FlowMetrics {
             flow: "download".into(),
             from: "server".into(),

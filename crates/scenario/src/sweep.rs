@@ -108,6 +108,16 @@ pub enum Metric {
     FastRetransmits,
     /// From a reconnection of a link to the first new data, in seconds; the mean over all reconnections.
     IdleAfterReconnection,
+    /// From the last new data at the receiver to the break of the path, in seconds; the mean over all outages that ended.
+    IdleBeforeOutage,
+    /// The sender's congestion window when the path broke, in segments; the mean over all outages that ended.
+    CwndAtOutage,
+    /// The sender's congestion window at the first new data after the path's return, in segments; the mean over all outages.
+    CwndAfterOutage,
+    /// The sender's slow-start threshold at that time, in segments; the mean over outages after its first loss.
+    SsthreshAfterOutage,
+    /// The sender's retransmission timeout when the path broke, backed off, in seconds; the mean over all outages that ended.
+    RtoAtOutage,
     /// From a new attachment of a host with an identity until its peer has verified the new address, in seconds; the mean over all moves.
     ReaddressingTime,
     /// The longest time without new data at the receiver, in seconds.
@@ -129,7 +139,7 @@ pub enum Metric {
     RouterConnections,
 }
 
-/// What a metric describes.
+/// The subject of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// Flows.
@@ -151,6 +161,11 @@ vocabulary!(Metric as "Metric" {
     Self::BytesRetransmitted => "bytes_retransmitted",
     Self::FastRetransmits => "fast_retransmits",
     Self::IdleAfterReconnection => "idle_after_reconnection",
+    Self::IdleBeforeOutage => "idle_before_outage",
+    Self::CwndAtOutage => "cwnd_at_outage",
+    Self::CwndAfterOutage => "cwnd_after_outage",
+    Self::SsthreshAfterOutage => "ssthresh_after_outage",
+    Self::RtoAtOutage => "rto_at_outage",
     Self::ReaddressingTime => "readdressing_time",
     Self::LongestPause => "longest_pause",
     Self::DuplicateSegments => "duplicate_segments",
@@ -178,11 +193,16 @@ impl Metric {
             Self::Duration
             | Self::NetDuration
             | Self::IdleAfterReconnection
+            | Self::IdleBeforeOutage
+            | Self::RtoAtOutage
             | Self::ReaddressingTime
             | Self::LongestPause
             | Self::ExchangeTime => "s",
             Self::BytesRetransmitted | Self::LinkBytes | Self::RouterBytes => "bytes",
             Self::IdealShare
+            | Self::CwndAtOutage
+            | Self::CwndAfterOutage
+            | Self::SsthreshAfterOutage
             | Self::Timeouts
             | Self::FastRetransmits
             | Self::DuplicateSegments
@@ -192,7 +212,7 @@ impl Metric {
         }
     }
 
-    /// What it describes.
+    /// Its subject.
     pub const fn subject(self) -> Subject {
         match self {
             Self::LinkPackets | Self::LinkBytes => Subject::Links,
@@ -209,6 +229,11 @@ impl Metric {
                 | Self::NetDuration
                 | Self::IdealShare
                 | Self::IdleAfterReconnection
+                | Self::IdleBeforeOutage
+                | Self::CwndAtOutage
+                | Self::CwndAfterOutage
+                | Self::SsthreshAfterOutage
+                | Self::RtoAtOutage
                 | Self::ReaddressingTime
                 | Self::LongestPause
                 | Self::ExchangeTime

@@ -49,6 +49,7 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     check_mechanisms(config)?;
     check_gateways(config)?;
     check_cpus(config)?;
+    check_latencies(config)?;
     check_addressing(config)?;
     link_mtu::check(config)?;
     check_flows(config)
@@ -132,6 +133,23 @@ fn check_cpus(config: &WorldConfig) -> Result<(), WorldError> {
     Ok(())
 }
 
+fn check_latencies(config: &WorldConfig) -> Result<(), WorldError> {
+    let mut seen = BTreeSet::new();
+    for latency in &config.latencies {
+        check_node(config, "latency", latency.node)?;
+        let node = name(config, latency.node);
+        if config.nodes[latency.node.index()].role != Role::Host {
+            return Err(WorldError::LatencyOfRouter { node });
+        }
+        if !seen.insert(latency.node) {
+            return Err(WorldError::LatencyTwice { node });
+        }
+        let checked = latency.busy.check("latency: busy").and_then(|()| latency.idle.check("latency: idle"));
+        checked.map_err(|error| WorldError::Latency { node, error })?;
+    }
+    Ok(())
+}
+
 fn check_addressing(config: &WorldConfig) -> Result<(), WorldError> {
     let mut seen = BTreeSet::new();
     for host in &config.addressing {
@@ -149,18 +167,21 @@ fn check_addressing(config: &WorldConfig) -> Result<(), WorldError> {
         if host.addresses == Addresses::PerLink && !has_locators {
             return Err(WorldError::NoLocators { node, max_links, max_nodes });
         }
+        #[cfg(feature = "identity")]
         if let Some(identity) = &host.identity {
-            if identity.retransmit_after.is_zero() {
-                return Err(WorldError::UpdateAfter { node });
-            }
-            if let Some(delay) = identity.delay {
-                delay
-                    .check("the delay of readdressing")
-                    .map_err(|error| WorldError::IdentityDelay { node: node.clone(), error })?;
-            }
+            check_identity(identity, node)?;
         }
     }
     Ok(())
+}
+
+#[cfg(feature = "identity")]
+fn check_identity(identity: &crate::config::HostIdentity, node: String) -> Result<(), WorldError> {
+    if identity.retransmit_after.is_zero() {
+        return Err(WorldError::UpdateAfter { node });
+    }
+    let delay = identity.delay.map_or(Ok(()), |delay| delay.check("the delay of readdressing"));
+    delay.map_err(|error| WorldError::IdentityDelay { node, error })
 }
 
 /// Checks that paths lead to all destinations of packets.

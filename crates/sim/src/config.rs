@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
+#[cfg(feature = "identity")]
 use holdover_hip::esp::EspSuite;
+#[cfg(feature = "identity")]
 use holdover_hip::host::HostConfig;
 use holdover_link::{Length, LinkConfig};
 use holdover_mobility::Mechanisms;
@@ -37,6 +39,8 @@ pub struct WorldConfig {
     pub gateways: Vec<GatewayMechanisms>,
     /// Routers that take time to forward packets. The others take none.
     pub cpus: Vec<RouterCpu>,
+    /// Hosts that take time to receive packets. The others take none.
+    pub latencies: Vec<HostLatency>,
     /// Hosts with one address for each link, or with an identity.
     pub addressing: Vec<HostAddressing>,
     /// Applications.
@@ -60,6 +64,7 @@ impl Default for WorldConfig {
             mechanisms: Vec::new(),
             gateways: Vec::new(),
             cpus: Vec::new(),
+            latencies: Vec::new(),
             addressing: Vec::new(),
             flows: Vec::new(),
             time_limit: Instant::FAR_FUTURE,
@@ -76,6 +81,7 @@ impl WorldConfig {
         !self.cells.is_empty()
             || !self.mobiles.is_empty()
             || self.links.iter().any(|link| link.forward.is_random() || link.backward.is_random())
+            || self.latencies.iter().any(HostLatency::is_random)
             || self
                 .flows
                 .iter()
@@ -223,6 +229,27 @@ impl RouterCpu {
     }
 }
 
+/// The latency of a host: the time from a packet's arrival until the host's TCP (or its mechanisms) handles it. Packets keep their order. A
+/// host that is a kernel has its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostLatency {
+    /// The host.
+    pub node: NodeId,
+    /// The latency of a packet, drawn for each.
+    pub busy: Length,
+    /// The latency of the first packet, and of one after a pause: the processor wakes up, and its caches hold other data.
+    pub idle: Length,
+    /// The time without a packet after which the latency is that of [`Self::idle`].
+    pub idle_after: Duration,
+}
+
+impl HostLatency {
+    /// Whether another seed gives other latencies.
+    pub(crate) fn is_random(&self) -> bool {
+        [self.busy, self.idle].iter().any(|length| !matches!(length, Length::Constant(_)))
+    }
+}
+
 /// The addresses of a host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostAddressing {
@@ -247,7 +274,8 @@ pub enum Addresses {
     PerLink,
 }
 
-/// Host identity ([`holdover_hip`]). Two hosts with an identity that share a flow are peers.
+/// Host identity (`holdover_hip`). Two hosts with an identity that share a flow are peers.
+#[cfg(feature = "identity")]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostIdentity {
     /// From an attachment with other addresses than the last ones until the host notices them. Until then it has the old ones, or none.
@@ -263,6 +291,11 @@ pub struct HostIdentity {
     pub retries: u32,
 }
 
+/// Host identity. It has no values: this build is without the feature `identity`.
+#[cfg(not(feature = "identity"))]
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum HostIdentity {}
+
 /// When the association of two hosts is established. If their settings differ, with the first packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Associate {
@@ -274,6 +307,7 @@ pub enum Associate {
     FirstPacket,
 }
 
+#[cfg(feature = "identity")]
 impl Default for HostIdentity {
     /// No delay, AES-GCM, and the protocol's default timers.
     fn default() -> Self {

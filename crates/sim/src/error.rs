@@ -67,7 +67,27 @@ pub enum WorldError {
         /// The router.
         node: String,
     },
-    /// A router is to serve a node that is no host.
+    /// A router with a latency, which is that of hosts.
+    #[error("{node} is a router; hosts have a latency, and routers a processor")]
+    LatencyOfRouter {
+        /// The router.
+        node: String,
+    },
+    /// A host's latency is described twice.
+    #[error("the latency of {node} is described twice")]
+    LatencyTwice {
+        /// The host.
+        node: String,
+    },
+    /// A host's latency is invalid.
+    #[error("{node}: {error}")]
+    Latency {
+        /// The host.
+        node: String,
+        /// The reason.
+        error: ConfigError,
+    },
+    /// A router is to serve a node that is not a host.
     #[error("{node} is to look after {mobile}, which is a router")]
     MobileIsRouter {
         /// The router.
@@ -244,7 +264,7 @@ pub enum WorldError {
         /// The number of cells.
         cells: usize,
     },
-    /// A base station or gateway that is no router.
+    /// A base station or gateway that is not a router.
     #[error("{what} of {of} is {node}, which is a host, expected a router")]
     NotARouter {
         /// Its function.

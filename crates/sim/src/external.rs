@@ -5,9 +5,9 @@
 //! executed elsewhere. The loop of a shell:
 //!
 //! 1. [`World::run_to`] the current time;
-//! 2. [`World::handle_external`] (or, for interfaces attached to one link, [`World::handle_interface`] and [`World::handle_raw`]) for each
-//!    packet that a host's kernel has sent, [`World::handle_socket_event`] for events of its applications, [`World::handle_sample`] for the
-//!    state of a sampled socket;
+//! 2. [`World::handle_interface`] for each packet that a host's kernel has sent ([`World::handle_raw`] for other frames of an interface
+//!    attached to a link), [`World::handle_socket_event`] for events of its applications, [`World::handle_sample`] for the state of a
+//!    sampled socket;
 //! 3. [`World::poll_order`] until `None`, and executes each order;
 //! 4. waits for packets, for events, or until [`World::next_deadline`].
 //!
@@ -18,7 +18,6 @@
 //! [`World`]: crate::World
 //! [`World::set_external`]: crate::World::set_external
 //! [`World::run_to`]: crate::World::run_to
-//! [`World::handle_external`]: crate::World::handle_external
 //! [`World::set_external_router`]: crate::World::set_external_router
 //! [`World::attach_link`]: crate::World::attach_link
 //! [`World::handle_interface`]: crate::World::handle_interface

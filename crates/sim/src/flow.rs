@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant, Rng};
-use holdover_tcp::{ConnectionError, ConnectionId, Counters};
+use holdover_tcp::{Connection, ConnectionError, ConnectionId, Counters};
 
 use crate::config::{FlowConfig, OnOff, Opener, RequestResponse, Traffic};
 use crate::ids::{FlowId, NodeId};
@@ -29,6 +29,29 @@ pub struct Reconnection {
     pub up_at: Instant,
     /// From then to the first new data at the receiving application; `None` if none arrived before the next outage or the end.
     pub idle: Option<Duration>,
+    /// From the last new data at the receiving application to the break before; `None` if there was none.
+    pub idle_before: Option<Duration>,
+    /// The sender at that break; `None` without a connection of a simulated host.
+    pub before: Option<SenderState>,
+    /// The sender at the first new data after the return.
+    pub after: Option<SenderState>,
+}
+
+/// What the connection of `from` knows about its path at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SenderState {
+    /// The congestion window in segments.
+    pub cwnd: u32,
+    /// The slow-start threshold in segments; `None` before the first loss.
+    pub ssthresh: Option<u32>,
+    /// The retransmission timeout, backed off.
+    pub rto: Duration,
+}
+
+impl SenderState {
+    pub(crate) fn of(connection: &Connection) -> Self {
+        Self { cwnd: connection.cwnd(), ssthresh: connection.ssthresh(), rto: connection.rto() }
+    }
 }
 
 /// The measurements of a flow.
@@ -158,6 +181,10 @@ pub(crate) struct Flow {
     pub(crate) roams: bool,
     /// Since when the path has been broken.
     pub(crate) down_since: Option<Instant>,
+    /// The time without new data, and the sender, when it broke.
+    at_break: (Option<Duration>, Option<SenderState>),
+    /// The first new data after a return has arrived, and the sender's state is not noted yet.
+    resumes: bool,
     /// How long it was broken before that.
     pub(crate) outage: Duration,
     /// The reports of external hosts about their connections at the ends, if there are any.
@@ -215,6 +242,8 @@ impl Flow {
             return_path: None,
             roams: false,
             down_since: None,
+            at_break: (None, None),
+            resumes: false,
             outage: Duration::ZERO,
             reported: None,
             config: config.clone(),
@@ -285,18 +314,22 @@ impl Flow {
         self.reported.get_or_insert_default()[end as usize] = Some(report);
     }
 
-    /// The path is broken, or restored.
-    pub(crate) fn note_path(&mut self, at: Instant, whole: bool) {
+    /// The path is broken, or restored; `sender` is the state of its sender now.
+    pub(crate) fn note_path(&mut self, at: Instant, whole: bool, sender: Option<SenderState>) {
         if self.is_over() {
             return;
         }
         match self.down_since {
-            None if !whole => self.down_since = Some(at),
+            None if !whole => {
+                self.down_since = Some(at);
+                self.at_break = (self.new_data_at.map(|last| at.saturating_since(last)), sender);
+            }
             Some(since) if whole => {
                 self.down_since = None;
                 self.outage += at.saturating_since(since.max(self.config.start));
                 if self.config.start <= at {
-                    self.reconnections.push(Reconnection { up_at: at, idle: None });
+                    let (idle_before, before) = self.at_break;
+                    self.reconnections.push(Reconnection { up_at: at, idle: None, idle_before, before, after: None });
                 }
             }
             _ => {}
@@ -321,7 +354,22 @@ impl Flow {
         let last = self.reconnections.last_mut().filter(|last| last.idle.is_none())?;
         let idle = now.saturating_since(last.up_at);
         last.idle = Some(idle);
+        self.resumes = true;
         Some(idle)
+    }
+
+    /// Whether [`Self::note_resumed`] is due.
+    #[inline]
+    pub(crate) const fn resumes(&self) -> bool {
+        self.resumes
+    }
+
+    /// The state of the sender at the first new data after a return.
+    pub(crate) fn note_resumed(&mut self, sender: Option<SenderState>) {
+        self.resumes = false;
+        if let Some(last) = self.reconnections.last_mut() {
+            last.after = sender;
+        }
     }
 }
 

@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+#[cfg(feature = "identity")]
 use holdover_hip::host::Assigned;
 use holdover_tcp::Reason;
-use holdover_wire::{Compression, Encrypted, EncryptionKey, Inner, Packet, Payload, Segment};
+#[cfg(feature = "identity")]
+use holdover_wire::Encrypted;
+use holdover_wire::{Compression, EncryptionKey, Inner, Packet, Payload, Segment};
 
 use crate::ids::{LinkId, NodeId};
 use crate::layer2::EthernetHeader;
@@ -156,6 +159,31 @@ impl Frame {
         }
     }
 
+    /// Compresses the packet's payload at a router, for all links up to its destination. It stays readable here.
+    pub(crate) fn compress(&mut self, compression: &Compression) {
+        self.saved = u32::try_from(compression.saved(&self.packet)).unwrap_or(0);
+        self.measure();
+    }
+
+    /// Bytes of payload compressed by a router.
+    pub(crate) fn compressed_bytes(&self) -> u64 {
+        self.packet.tcp().filter(|_| self.saved > 0).map_or(0, |segment| segment.payload.len() as u64)
+    }
+
+    /// Recomputes the packet's length.
+    pub(crate) fn measure(&mut self) {
+        self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX).saturating_sub(self.saved);
+    }
+
+    fn saved_by(&self, compression: &Compression) -> u32 {
+        // Compressed data cannot be compressed again.
+        if self.raw || self.saved > 0 { 0 } else { u32::try_from(compression.saved(&self.packet)).unwrap_or(0) }
+    }
+}
+
+/// For hosts with an identity.
+#[cfg(feature = "identity")]
+impl Frame {
     /// Bytes behind the IP header.
     pub(crate) fn payload_len(&self) -> usize {
         (self.len + self.saved) as usize - self.packet.ip_header_len()
@@ -187,27 +215,6 @@ impl Frame {
             self.packet.payload = inner.payload;
             self.len = u32::try_from(self.packet.ip_header_len() + len).unwrap_or(u32::MAX);
         }
-    }
-
-    /// Compresses the packet's payload at a router, for all links up to its destination. It stays readable here.
-    pub(crate) fn compress(&mut self, compression: &Compression) {
-        self.saved = u32::try_from(compression.saved(&self.packet)).unwrap_or(0);
-        self.measure();
-    }
-
-    /// Bytes of payload compressed by a router.
-    pub(crate) fn compressed_bytes(&self) -> u64 {
-        self.packet.tcp().filter(|_| self.saved > 0).map_or(0, |segment| segment.payload.len() as u64)
-    }
-
-    /// Recomputes the packet's length.
-    pub(crate) fn measure(&mut self) {
-        self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX).saturating_sub(self.saved);
-    }
-
-    fn saved_by(&self, compression: &Compression) -> u32 {
-        // Compressed data cannot be compressed again.
-        if self.raw || self.saved > 0 { 0 } else { u32::try_from(compression.saved(&self.packet)).unwrap_or(0) }
     }
 }
 

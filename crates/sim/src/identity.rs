@@ -125,7 +125,7 @@ impl Identity {
     /// A host at these locators. Its key pair is drawn from the run's seed and its name.
     pub(crate) fn new(config: HostIdentity, name: &str, seed: u64, locators: Vec<IpAddr>) -> Self {
         let versions = locators.iter().map(IpAddr::is_ipv6).collect();
-        // The keys of simulated hosts are no secrets.
+        // The keys of simulated hosts are not secrets.
         let mut randomness = PredictableRng::new(Rng::split(seed, &format!("keys of {name}")));
         let keys = KeyPair::generate(Algorithm::Ed25519, &mut randomness);
         let mut host = Host::for_simulation(keys, host_config(&config), Box::new(randomness));

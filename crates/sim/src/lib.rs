@@ -21,8 +21,9 @@
 //! 7. hosts, in the order of their description (the timers of their connections, mechanisms and identities);
 //! 8. routers with mechanisms, in the order of the description of the mechanisms;
 //! 9. routers whose processors take time, in the order of the description of the processors;
-//! 10. flows, in the order of their description (applications);
-//! 11. the sampler.
+//! 10. hosts that take time to receive packets, in the order of the description of their latencies;
+//! 11. flows, in the order of their description (applications);
+//! 12. the sampler.
 //!
 //! # Mobile hosts
 //!
@@ -49,8 +50,13 @@ mod frame;
 mod gateway;
 mod host;
 mod icmp;
+#[cfg(feature = "identity")]
+mod identity;
+#[cfg(not(feature = "identity"))]
+#[path = "no_identity.rs"]
 mod identity;
 mod ids;
+mod latency;
 mod layer2;
 mod link_mtu;
 mod mobility;
@@ -66,15 +72,16 @@ mod world;
 pub use behind::neighbour_towards;
 pub use black_hole::{BlackHole, black_holes};
 pub use config::{
-    Addresses, Amount, Associate, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms,
-    LinkBetween, LinkDetection, NodeConfig, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing, Traffic,
-    WorldConfig,
+    Addresses, Amount, Associate, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostLatency,
+    HostMechanisms, LinkBetween, LinkDetection, NodeConfig, OnOff, Opener, RequestResponse, Role, Route, RouterCpu,
+    Routing, Traffic, WorldConfig,
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;
 pub use external::{Order, SocketEvent};
-pub use flow::{ConnectionReport, End, FlowReport, FlowStatus, Reconnection};
+pub use flow::{ConnectionReport, End, FlowReport, FlowStatus, Reconnection, SenderState};
 pub use frame::Frame;
+#[cfg(feature = "identity")]
 pub use holdover_hip::esp::EspSuite;
 pub use ids::{FlowId, LinkId, NodeId};
 pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};

@@ -70,9 +70,9 @@ pub(crate) struct Network {
     icmp: IcmpErrors,
     /// Whether any host has addresses for each of its links.
     per_link: bool,
-    /// Which links are up, as of the last report.
+    /// The links that are up, as of the last report.
     link_up: Vec<bool>,
-    /// Which links carry packets of IPv4 and of IPv6, as of the last report: they are up and forward.
+    /// The links that carry packets of IPv4 and of IPv6, as of the last report: they are up and forward.
     carries: Vec<[bool; 2]>,
     /// The second layer of each link that has one.
     pub(crate) segments: Vec<Option<Box<Segment>>>,
@@ -114,7 +114,8 @@ impl Network {
         let first_host = beacons + airs.len();
         let gateways = first_host + hosts;
         let cpus = gateways + config.gateways.len();
-        let flows = cpus + config.cpus.len();
+        let latencies = cpus + config.cpus.len();
+        let flows = latencies + config.latencies.len();
         let sampler = flows + config.flows.len();
         let sources = Sources {
             routing,
@@ -125,6 +126,7 @@ impl Network {
             hosts: first_host,
             gateways,
             cpus,
+            latencies,
             flows,
             sampler,
         };

@@ -89,7 +89,7 @@ impl Dropped {
         }
     }
 
-    /// What dropped the packet.
+    /// The medium or node that dropped the packet.
     pub const fn by(self) -> DroppedBy {
         match self {
             Self::Lost(medium, _) | Self::Corrupted(medium) => DroppedBy::Medium(medium),
@@ -107,7 +107,7 @@ impl Dropped {
     }
 }
 
-/// What dropped a packet.
+/// The medium or node that dropped a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DroppedBy {
     /// A link or a cell.

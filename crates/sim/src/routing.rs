@@ -21,7 +21,7 @@ pub(crate) struct Routes {
     next: Vec<u32>,
     /// The same with all links up, if routers follow links.
     next_at_first: Vec<u32>,
-    /// Which links routers know to be up; empty if they do not follow links.
+    /// The links that routers know to be up; empty if they do not follow links.
     known_up: Vec<bool>,
     /// Configured routes, by router and destination (`None` for the default route): directed links, the best first.
     by_hand: BTreeMap<(NodeId, Option<NodeId>), Vec<u32>>,
@@ -270,7 +270,7 @@ impl Routes {
 struct Table<'a> {
     /// As [`Routes::next`].
     next: &'a [u32],
-    /// Which links are up; without entries, all are.
+    /// The links that are up; without entries, all are.
     up: &'a [bool],
 }
 

@@ -14,6 +14,7 @@ pub(crate) struct Sources {
     pub(crate) hosts: usize,
     pub(crate) gateways: usize,
     pub(crate) cpus: usize,
+    pub(crate) latencies: usize,
     pub(crate) flows: usize,
     pub(crate) sampler: usize,
 }

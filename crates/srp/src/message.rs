@@ -61,7 +61,7 @@ pub enum Message {
     Reset,
 }
 
-/// Bytes that are no valid message.
+/// Bytes that are not a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
     /// The message is truncated.
@@ -120,7 +120,7 @@ impl Message {
     ///
     /// # Errors
     ///
-    /// The bytes are no valid message.
+    /// The bytes are not a valid message.
     pub fn parse(bytes: &Bytes) -> Result<(Self, u16, u16), MessageError> {
         let short = |needed| MessageError::Short { have: bytes.len(), needed };
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Err(short(HEADER_LEN)) };

@@ -223,7 +223,7 @@ impl Decoder {
         delta
     }
 
-    /// A SYN-ACK, whose ACE field is no counter.
+    /// A SYN-ACK, whose ACE field is not a counter.
     pub(crate) fn take_syn_ack(&mut self, option: Option<&AccurateEcn>) {
         self.take_option(option, 0);
         self.average(1);

@@ -10,7 +10,7 @@ use holdover_base::Duration;
 pub use congestion::{
     AckCounting, Algorithm, CongestionConfig, CwndIncrease, HyStartVariant, InitialWindow, PacingConfig, SsthreshBasis,
 };
-pub use path_mtu::{MtuProbing, PathMtuConfig};
+pub use path_mtu::{MtuProbing, PathMtuConfig, UnreportedMtu};
 pub use recovery::{LossDetection, RecoveryConfig, Reduction, ZeroWindow};
 pub use timers::{
     Estimator, KeepAlive, LimitConfig, PersistConfig, ProbePayload, RetryLimit, RtoConfig, UserTimeoutConfig,
@@ -33,7 +33,7 @@ pub struct Config {
     pub dsack: bool,
     /// The timestamp clock's tick; `None` offers no timestamps (RFC 7323 section 3).
     pub timestamps: Option<Duration>,
-    /// Which segments with an old timestamp are taken all the same.
+    /// The segments that are accepted despite an old timestamp.
     pub paws: Paws,
     /// Explicit Congestion Notification (RFC 3168).
     pub ecn: Ecn,
@@ -175,7 +175,7 @@ pub struct SendConfig {
     /// Whether it waits only while another small segment is outstanding: the end of a write of several segments then goes out
     /// at once (Minshall's variant, as in Linux).
     pub minshall: bool,
-    /// Which segments with nothing new may change the peer's window.
+    /// The segments without news that may change the peer's window.
     pub window_update: WindowUpdate,
     /// How long less than a full segment may wait for a window that stays small
     /// (the override timeout of RFC 9293 section 3.8.6.2.1: 0.1 to 1 s).
@@ -230,6 +230,9 @@ pub struct ReceiveConfig {
     pub quick_while_growing: bool,
     /// Whether, with SACK, one ACK stands for several segments out of order after the first three (Linux `tcp_comp_sack_delay_ns`).
     pub compress_sacks: bool,
+    /// The size of the segments that the device has merged into a longer one (Linux `gso_size`), if it is known; else their size is taken
+    /// for our MSS.
+    pub merged_segment_bytes: Option<u16>,
 }
 
 impl ReceiveConfig {
@@ -242,6 +245,7 @@ impl ReceiveConfig {
         beyond_window: BeyondWindow::Cut,
         quick_while_growing: false,
         compress_sacks: false,
+        merged_segment_bytes: None,
     };
 }
 
@@ -311,7 +315,7 @@ impl Config {
             limits: LimitConfig::RFC,
             user_timeout: UserTimeoutConfig::RFC,
             fast_open: FastOpenConfig::OFF,
-            path_mtu: PathMtuConfig::LINUX,
+            path_mtu: PathMtuConfig::RFC,
         }
     }
 

@@ -104,6 +104,8 @@ counted_enum! {
         SynChallenged = "syn-challenged",
         /// A SYN in the window of a handshake that another SYN began: back to LISTEN (RFC 9293 section 3.10.7.4, fourth).
         HandshakeAbandoned = "handshake-abandoned",
+        /// In SYN-RECEIVED: an ACK without data, where the handshake is to end with data (Linux `TCP_DEFER_ACCEPT`).
+        HandshakeDeferred = "handshake-deferred",
         /// It carries no ACK where one is required.
         NoAck = "no-ack",
         /// It acknowledges data never sent.

@@ -38,7 +38,7 @@ pub use config::{
     BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator, FastOpenConfig, HyStartVariant,
     InitialWindow, KeepAlive, LimitConfig, LossDetection, MtuProbing, PacingConfig, PathMtuConfig, Paws, PersistConfig,
     ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis,
-    UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    UnreportedMtu, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{
     AccurateEcnSeen, AfterRetransmit, Connection, EcnFeedback, Event, IcmpEffect, Opening, Resumption, Transmit,

@@ -10,9 +10,9 @@ use holdover_base::Duration;
 
 use crate::config::{
     AccurateEcnConfig, AccurateEcnRules, AckCounting, AckPolicy, Algorithm, BeyondWindow, BufferGrowth, Config,
-    CongestionConfig, Ecn, Estimator, HyStartVariant, InitialWindow, LimitConfig, LossDetection, Paws, PersistConfig,
-    ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis,
-    UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    CongestionConfig, Ecn, Estimator, HyStartVariant, InitialWindow, LimitConfig, LossDetection, PathMtuConfig, Paws,
+    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
+    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 
 /// A named stack.
@@ -253,6 +253,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             beyond_window: BeyondWindow::WholeIfRead,
             quick_while_growing: true,
             compress_sacks: true,
+            merged_segment_bytes: None,
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },
         limits: LimitConfig {
@@ -279,6 +280,8 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             hystart_variant: HyStartVariant::Linux,
             ..base.congestion
         },
+        path_mtu: PathMtuConfig::LINUX,
+        user_timeout: UserTimeoutConfig { from_retransmission: true, ..base.user_timeout },
         ..base
     }
 }

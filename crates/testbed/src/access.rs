@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant as WallInstant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_link::{ConfigError, Link as _, LinkConfig, PointToPoint};
-use holdover_wire::ip_addresses;
+use holdover_wire::{Checksums, Packet, Payload, ip_addresses};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError, Route, Tun, TunConfig, TunError};
@@ -290,9 +290,9 @@ struct Translator {
     asked: BTreeSet<(u8, u16, Ipv4Addr, u16)>,
 }
 
-/// `IPPROTO_TCP` and `IPPROTO_UDP`, and where their checksums are.
-const TCP: (u8, usize) = (6, 16);
-const UDP: (u8, usize) = (17, 6);
+/// `IPPROTO_TCP` and `IPPROTO_UDP`.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 impl Translator {
     fn new((network, bits, outside): (Ipv4Addr, u8, Ipv4Addr)) -> Self {
@@ -306,68 +306,36 @@ impl Translator {
         if !is_in(source.into(), (network.into(), bits)) {
             return Some(packet);
         }
+        let packet = Packet::parse_to_forward(packet, Checksums::Verify).ok()?;
         let (protocol, [own, other]) = ports(&packet)?;
         self.inside = Some(source);
         self.asked.insert((protocol, own, destination, other));
-        readdressed(packet, 12, self.outside)
+        packet.readdress(self.outside.into(), destination.into()).emit().ok()
     }
 
     /// A packet for the outside address, as it enters; `None` if nothing inside has asked for it.
     fn inward(&self, packet: Bytes) -> Option<Bytes> {
-        let Some((IpAddr::V4(source), _)) = ip_addresses(&packet) else { return None };
+        let packet = Packet::parse_to_forward(packet, Checksums::Verify).ok()?;
+        let IpAddr::V4(source) = packet.src else { return None };
         let (protocol, [other, own]) = ports(&packet)?;
         let is_asked = self.asked.contains(&(protocol, own, source, other));
-        readdressed(packet, 16, self.inside.filter(|_| is_asked)?)
+        let inside = self.inside.filter(|_| is_asked)?;
+        packet.readdress(source.into(), inside.into()).emit().ok()
     }
 }
 
-/// The protocol and the two ports of a packet of TCP or UDP over IPv4 that is no later fragment.
-fn ports(packet: &[u8]) -> Option<(u8, [u16; 2])> {
-    let (protocol, header) = (*packet.get(9)?, usize::from(packet[0] & 15) * 4);
-    let is_first = u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff == 0;
-    if !is_first || ![TCP.0, UDP.0].contains(&protocol) {
-        return None;
+/// The protocol and the two ports of a packet of TCP or UDP that is not a fragment.
+fn ports(packet: &Packet) -> Option<(u8, [u16; 2])> {
+    match &packet.payload {
+        Payload::Tcp(segment) => Some((TCP, [segment.src_port, segment.dst_port])),
+        Payload::Udp(datagram) => Some((UDP, [datagram.src_port, datagram.dst_port])),
+        _ => None,
     }
-    let ports = packet.get(header..header + 4)?;
-    Some((protocol, [u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]])]))
-}
-
-/// The packet with another address at this offset, and its checksums updated (RFC 1624).
-fn readdressed(packet: Bytes, at: usize, address: Ipv4Addr) -> Option<Bytes> {
-    let mut bytes = BytesMut::from(packet);
-    let header = usize::from(bytes[0] & 15) * 4;
-    let (old, new) = (<[u8; 4]>::try_from(&bytes[at..at + 4]).ok()?, address.octets());
-    bytes[at..at + 4].copy_from_slice(&new);
-    let inner = if bytes[9] == TCP.0 { TCP.1 } else { UDP.1 };
-    for sum in [10, header + inner] {
-        let was = u16::from_be_bytes([*bytes.get(sum)?, *bytes.get(sum + 1)?]);
-        // A datagram without a checksum stays without.
-        if sum != 10 && inner == UDP.1 && was == 0 {
-            continue;
-        }
-        let is = updated(was, old, new);
-        let is = if sum != 10 && inner == UDP.1 && is == 0 { 0xffff } else { is };
-        bytes[sum..sum + 2].copy_from_slice(&is.to_be_bytes());
-    }
-    Some(bytes.freeze())
-}
-
-/// A checksum after four bytes under it have changed.
-fn updated(sum: u16, old: [u8; 4], new: [u8; 4]) -> u16 {
-    let words = |bytes: [u8; 4]| [u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]])];
-    let mut total = u32::from(!sum);
-    for (was, is) in words(old).into_iter().zip(words(new)) {
-        total += u32::from(!was) + u32::from(is);
-    }
-    while total > 0xffff {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    !u16::try_from(total).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use holdover_wire::{Packet, Payload, Udp};
+    use holdover_wire::Udp;
 
     use super::*;
 

@@ -436,20 +436,35 @@ impl Drop for TimerSlack {
 }
 
 /// Lets the calling thread run before all ordinary ones as soon as it is woken, if the system permits it (as root); until it is dropped.
-pub(crate) struct Precedence(());
+pub(crate) struct Precedence {
+    is_taken: bool,
+}
 
 impl Precedence {
     pub(crate) fn take() -> Self {
+        // `chrt` may have given the process a higher priority.
+        if is_real_time() {
+            return Self { is_taken: false };
+        }
         // If the kernel refuses, only precision is lost. Threads started by this one have ordinary scheduling.
         set_scheduler(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1);
-        Self(())
+        Self { is_taken: true }
     }
 }
 
 impl Drop for Precedence {
     fn drop(&mut self) {
-        set_scheduler(libc::SCHED_OTHER, 0);
+        if self.is_taken {
+            set_scheduler(libc::SCHED_OTHER, 0);
+        }
     }
+}
+
+/// Whether the calling thread runs before all ordinary ones.
+fn is_real_time() -> bool {
+    // SAFETY: the call has no memory of ours; 0 is the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    matches!(policy & !libc::SCHED_RESET_ON_FORK, libc::SCHED_RR | libc::SCHED_FIFO)
 }
 
 fn set_scheduler(policy: libc::c_int, priority: libc::c_int) {
@@ -468,4 +483,42 @@ pub(crate) fn timespec(span: Duration) -> Timespec {
 
 fn failed(call: &'static str) -> impl Fn(Errno) -> ShellError {
     move |errno| ShellError::Failed { call, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Policy and priority of the calling thread.
+    fn scheduling() -> (libc::c_int, libc::c_int) {
+        // SAFETY: all fields of the structure are numbers, so that zero is a valid value.
+        let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+        // SAFETY: the calls write to the structure alone; 0 is the calling thread.
+        let policy = unsafe {
+            libc::sched_getparam(0, &raw mut parameters);
+            libc::sched_getscheduler(0)
+        };
+        (policy, parameters.sched_priority)
+    }
+
+    /// Without the right to a real-time priority, nothing changes in either case.
+    #[test]
+    fn precedence_is_taken_once_and_never_lowered() {
+        thread::spawn(|| {
+            let ordinary = scheduling();
+            let taken = Precedence::take();
+            let first = scheduling();
+            drop(taken);
+            assert_eq!(scheduling(), ordinary);
+            set_scheduler(libc::SCHED_FIFO, 3);
+            let higher = scheduling();
+            assert!(first == ordinary || higher == (libc::SCHED_FIFO, 3), "{first:?} {higher:?}");
+            let taken = Precedence::take();
+            assert_eq!(scheduling(), higher);
+            drop(taken);
+            assert_eq!(scheduling(), higher);
+        })
+        .join()
+        .expect("the thread");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use holdover_agent::config::{Config, Time};
-use holdover_agent::control::{self, Client, ClientError, Request, SignalRequest, Word};
+use holdover_agent::control::{self, Client, ClientError, EventKind, Request, SignalRequest};
 use holdover_agent::daemon::{Daemon, DaemonError, Orders, Setup};
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_agent::path_engine::Attach;
@@ -162,7 +162,7 @@ fn warn(events: &LinkEvents, socket: &Path, mut stop: UnixStream) -> Result<(), 
     let warned = loop {
         match events.hear() {
             Heard::Event(LinkEvent::Fading { lead }) => {
-                let signal = SignalRequest { event: Word::Fading, interface: None, lead: lead.map(Time) };
+                let signal = SignalRequest { event: EventKind::Fading, interface: None, lead: lead.map(Time) };
                 if let Err(error) = Client::ask(socket, &Request::Signal(signal)).and_then(Client::answer) {
                     break Err(error.into());
                 }

@@ -39,7 +39,7 @@ pub const TRANSFER_TIME: Duration = Duration::from_millis(9_600);
 /// How long before the cut a host is warned, if it is.
 pub const LEAD: Duration = Duration::from_millis(300);
 
-/// Which way the data go.
+/// The direction of the data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferDirection {
@@ -143,7 +143,7 @@ impl Sender {
 /// One transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Transfer {
-    /// Which way its data go.
+    /// The direction of its data.
     pub direction: TransferDirection,
     /// How long its link is cut from [`CUT_AT`] on; `None` if it never is.
     pub cut: Option<Duration>,

@@ -34,6 +34,12 @@ pub(crate) fn checksum(cover: Cover, head: &[u8], rest: &[u8]) -> u16 {
     u16::from_be_bytes(sum.add_slice(head).add_slice(rest).ones_complement().to_ne_bytes())
 }
 
+/// The Internet checksum over `bytes` alone (RFC 1071), as ICMP of IPv4 has it: what a sender writes when its field is zero, and
+/// zero for a receiver that includes an intact field.
+pub fn internet_checksum(bytes: &[u8]) -> u16 {
+    checksum(Cover::Plain, &[], bytes)
+}
+
 /// The checksum over `bytes`, the whole of an upper-layer packet of `protocol` between two addresses of one family, with the
 /// pseudo header that TCP, UDP, ICMPv6 and HIP share: what a sender writes when its field is zero, and zero for a receiver that
 /// includes an intact field.

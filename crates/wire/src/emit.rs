@@ -22,7 +22,7 @@ const MAX_LEN_V6: usize = u16::MAX as usize + Ipv6Header::LEN;
 impl Packet {
     /// The packet as bytes, checksums included.
     ///
-    /// An IPv4 packet that is no fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
+    /// An IPv4 packet that is not a fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
     /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as
     /// it is, for any protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
     /// changed in its value.

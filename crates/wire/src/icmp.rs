@@ -54,7 +54,7 @@ impl IcmpHead {
         Self { kind, code, rest }
     }
 
-    /// The kind of an ICMP error (of IPv4); `None` if the message is no error.
+    /// The kind of an ICMP error (of IPv4); `None` if the message is not an error.
     pub(crate) fn unreachable_v4(self) -> Option<Unreachable> {
         Some(match (self.kind, self.code) {
             (icmpv4::TYPE_DEST_UNREACH, icmpv4::CODE_DST_UNREACH_NET) => Unreachable::Network,
@@ -77,7 +77,7 @@ impl IcmpHead {
         })
     }
 
-    /// The kind of an ICMPv6 error; `None` if the message is no error.
+    /// The kind of an ICMPv6 error; `None` if the message is not an error.
     pub(crate) fn unreachable_v6(self) -> Option<Unreachable> {
         Some(match (self.kind, self.code) {
             (icmpv6::TYPE_DST_UNREACH, icmpv6::CODE_DST_UNREACH_NO_ROUTE) => Unreachable::Network,

@@ -36,7 +36,7 @@ mod tcp_info;
 
 pub use accurate_ecn::{AccurateEcn, AccurateEcnError, AccurateEcnOrder, EcnCounter};
 pub use addresses::ip_addresses;
-pub use checksum::transport_checksum;
+pub use checksum::{internet_checksum, transport_checksum};
 pub use compression::Compression;
 pub use encrypted::{Encrypted, EncryptionKey, Inner};
 pub use error::{CaptureError, EmitError, Layer, ParseError};

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use bytes::Bytes;
 
+use crate::parse::TCP;
 use crate::{Encrypted, Received, Segment, Seq};
 
 /// One IPv4 or IPv6 packet. `src` and `dst` are of the same family.
@@ -84,6 +85,15 @@ impl Packet {
         match &self.payload {
             Payload::Tcp(segment) => Some(segment),
             _ => None,
+        }
+    }
+
+    /// Whether it is a TCP segment in the clear, or a fragment of one.
+    pub fn carries_tcp(&self) -> bool {
+        match &self.payload {
+            Payload::Tcp(_) => true,
+            Payload::Fragment(fragment) => fragment.protocol == TCP,
+            _ => false,
         }
     }
 }
@@ -322,4 +332,6 @@ pub struct QuotedTcp {
     pub dst_port: u16,
     /// Sequence number of the quoted segment.
     pub seq: Seq,
+    /// The length of the quoted packet by its IP header, in bytes.
+    pub packet_len: u32,
 }

@@ -46,7 +46,7 @@ impl Packet {
     /// Bytes beyond the length in the IP header are link padding and cut off. IPv4 options and IPv6 extension headers
     /// are skipped (the latter in any position; a routing header with segments left makes the packet
     /// [`Payload::Other`], because it is not yet at its destination). Of a fragment only the IP header is parsed; an
-    /// IPv6 packet with a fragment header that is whole (an atomic fragment) is no fragment (RFC 6946).
+    /// IPv6 packet with a fragment header that is whole (an atomic fragment) is not a fragment (RFC 6946).
     /// The value does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options
     /// and extension headers, the IPv6 flow label, TCP's reserved bits, the position of TCP options in the header, and
     /// the extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
@@ -90,6 +90,8 @@ pub(crate) struct IpHeader {
     pub(crate) fragment: Option<FragmentHeader>,
     pub(crate) payload_start: usize,
     pub(crate) payload_end: usize,
+    /// The length of the packet by its header; of a quoted one, fewer bytes may be there.
+    pub(crate) total_len: usize,
 }
 
 /// The position of a fragment.
@@ -156,6 +158,7 @@ impl IpHeader {
             fragment: (!fragment.is_whole()).then_some(fragment),
             payload_start: header_len,
             payload_end: total_len.min(bytes.len()),
+            total_len,
         })
     }
 
@@ -176,6 +179,7 @@ impl IpHeader {
             fragment: None,
             payload_start: header_len,
             payload_end: total_len.min(bytes.len()),
+            total_len,
         };
         ip.skip_extension_headers(bytes)?;
         Ok(ip)

@@ -36,6 +36,7 @@ impl IcmpError {
             src_port: u16::from_be_bytes([a, b]),
             dst_port: u16::from_be_bytes([c, d]),
             seq: Seq::new(u32::from_be_bytes([e, f, g, h])),
+            packet_len: IpHeader::parse_quoted(&self.quote)?.total_len as u32,
         })
     }
 }

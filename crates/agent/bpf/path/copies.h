@@ -4,16 +4,9 @@
 #pragma once
 
 #include "maps.h"
+#include "records.h"
 
-// Bytes of a packet: a keystroke, a command, a small message.
-#define COPY_MOST 256
 #define COPY_LEAST 40 // the headers of IPv4 and TCP
-
-struct copy {
-	u16 len;
-	u16 is_retransmission;
-	u8 bytes[COPY_MOST]; // from the IP header on
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -29,7 +22,7 @@ __attribute__((noinline)) int copy_if_short(struct __sk_buff *skb, int is_retran
 
 	if (len < COPY_LEAST || len > COPY_MOST)
 		return 0;
-	struct copy *copy = bpf_ringbuf_reserve(&copies, sizeof(*copy), 0);
+	struct sent_copy *copy = bpf_ringbuf_reserve(&copies, sizeof(*copy), 0);
 
 	if (!copy)
 		return 0;

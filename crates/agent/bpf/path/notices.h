@@ -2,19 +2,18 @@
 
 #pragma once
 
+#include "ip.h"
 #include "maps.h"
 
 // When NOTICE_INCOMING and NOTICE_ARRIVED were last given, for each IP version.
 u64 incoming_noticed_at[2] = {};
 u64 arrival_noticed_at[2] = {};
 
-// For so long after link-down, packets may still come that were on their way.
-#define STRAGGLERS (1000 * MS)
 #define INCOMING_EVERY (100 * MS)
 
 INLINE void note_incoming(const struct key *key, const struct link *link, u32 family, u64 now)
 {
-	int is_over = link->is_down && !link->is_releasing && now >= link->down_at + STRAGGLERS;
+	int is_over = link->is_down && !link->is_releasing && now >= link->down_at + LATE_ARRIVALS;
 
 	if (!is_over && !link->listens)
 		return;
@@ -27,37 +26,25 @@ INLINE void note_incoming(const struct key *key, const struct link *link, u32 fa
 #define TO_THIS_HOST 0 // PACKET_HOST of linux/if_packet.h
 #define PORT_DNS 53
 
-// Counts a packet that was left alone, comes in during a silence and comes from beyond the next hop. ICMP (with neighbour discovery) and
-// DNS answers may be the router's own.
+// Counts a packet that was left alone, comes in during a silence and comes from beyond the next hop. ICMP (with neighbour discovery and
+// multicast listener discovery, which is behind a hop-by-hop header) and DNS answers may be the router's own; of a fragment, the port may be
+// elsewhere.
 static __attribute__((noinline)) int note_other(struct __sk_buff *skb)
 {
-	u32 at = rules.frame_len;
-	u8 protocol;
+	struct upper upper = {};
 	u16 port;
 
 	if (skb->pkt_type != TO_THIS_HOST)
 		return 0;
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
+	int kind = read_upper(skb, rules.frame_len, &upper);
 
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-			return 0;
-		protocol = ip.protocol;
-		at += ip.ihl * 4;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-			return 0;
-		protocol = ip.nexthdr;
-		at += sizeof(ip);
-	} else {
+	if (kind > UPPER_FRAGMENT)
 		return 0;
-	}
 	// TCP that comes here was left alone, such as multipath TCP: it shows that the link carries packets.
-	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+	if (upper.protocol == IPPROTO_ICMP || upper.protocol == IPPROTO_ICMPV6)
 		return 0;
-	if (protocol == IPPROTO_UDP && (bpf_skb_load_bytes(skb, at, &port, sizeof(port)) || port == bpf_htons(PORT_DNS)))
+	if (upper.protocol == IPPROTO_UDP &&
+	    (kind != UPPER_WHOLE || bpf_skb_load_bytes(skb, upper.at, &port, sizeof(port)) || port == bpf_htons(PORT_DNS)))
 		return 0;
 	count(OTHERS_IN);
 	return 0;

@@ -16,7 +16,7 @@ enum action {
 	FAIL_FAST,
 };
 
-// What a rule, or user space, wants for a connection.
+// The timeout that a rule, or user space, asks for a connection.
 struct wish {
 	__u32 timeout_ms;
 	// The longest timeout that the peer's option may ask for.
@@ -39,7 +39,7 @@ struct rule {
 	__u8 unused[3];
 };
 
-// What was set on a socket, in its local storage.
+// The timeout that was set on a socket, in the socket's local storage.
 struct given {
 	struct wish wish;
 	// The value of `table_in_use` when the wish was looked up.
@@ -60,7 +60,7 @@ struct given {
 	__u8 unused[2];
 };
 
-// What the iterator writes for each socket with an entry in `given`.
+// The record that the iterator writes for each socket with an entry in `given`.
 struct record {
 	__u64 cookie;
 	struct given given;

@@ -39,13 +39,13 @@ pub type Metrics = MetricsTable<true, 9786>;
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Configuration of the Holdover agent")]
 pub struct Config {
-    /// Which interfaces the agent manages.
+    /// The interfaces that the agent manages.
     pub links: Links,
-    /// What the agent does for connections when a link goes down and comes up.
+    /// The agent's actions for connections when a link goes down and comes up.
     pub wake: Wake,
-    /// Which signals about links the agent uses.
+    /// The signals about links that the agent uses.
     pub signals: Signals,
-    /// What happens to connections that can never work again.
+    /// The treatment of connections that can never work again.
     pub connections: Connections,
     /// Connections of containers, which have network namespaces of their own.
     pub containers: ContainersTable,
@@ -88,7 +88,7 @@ pub struct ContainersTable {
     pub enabled: bool,
 }
 
-/// Which interfaces the agent manages.
+/// The interfaces that the agent manages.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Links {
@@ -99,7 +99,7 @@ pub struct Links {
     pub exclude: Vec<NamePattern>,
 }
 
-/// What the agent does for connections when a link goes down and comes up.
+/// The agent's actions for connections when a link goes down and comes up.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wake {
@@ -138,7 +138,7 @@ pub struct GatewayTable {
     pub key_file: Option<PathBuf>,
 }
 
-/// What happens to connections that can never work again.
+/// The treatment of connections that can never work again.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Connections {
@@ -151,7 +151,7 @@ pub struct Connections {
     pub address_grace: Time,
 }
 
-/// What happens to connections on an address that this host has lost.
+/// The treatment of connections on an address that this host has lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressGone {

@@ -11,7 +11,7 @@ use crate::link_watch::silence::SilenceOptions;
 use crate::link_watch::wifi::WifiOptions;
 use crate::link_watch::{Dbm, Source};
 
-/// Which signals about links the agent uses.
+/// The signals about links that the agent uses.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
@@ -149,7 +149,7 @@ impl Wifi {
             WifiWarning::Fixed => false,
             WifiWarning::Adaptive => true,
         };
-        Some(WifiOptions { is_adaptive, floor: self.floor, lead: self.lead.0 })
+        Some(WifiOptions { is_adaptive, floor: self.floor, lead: self.lead.0, is_smoothed: true })
     }
 }
 

@@ -41,19 +41,19 @@ pub enum Request {
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
     /// The event.
-    pub event: Word,
+    pub event: EventKind,
     /// The link's interface; missing for all managed links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The time until the cut, if known; for [`Word::Fading`] only.
+    /// The time until the cut, if known; for [`EventKind::Fading`] only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Time>,
 }
 
-/// An event of a link.
+/// The kind of a [`LinkEvent`], as requests name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Word {
+pub enum EventKind {
     /// A cut is predicted.
     Fading,
     /// The prediction was wrong.
@@ -131,12 +131,12 @@ impl SignalRequest {
     /// [`Refusal::LeadWithoutWarning`], [`Refusal::LeadTooLong`].
     pub fn to_event(&self) -> Result<LinkEvent, Refusal> {
         match (self.event, self.lead) {
-            (Word::Fading, Some(Time(lead))) if lead > LONGEST_LEAD => Err(Refusal::LeadTooLong),
-            (Word::Fading, lead) => Ok(LinkEvent::Fading { lead: lead.map(|Time(lead)| lead) }),
+            (EventKind::Fading, Some(Time(lead))) if lead > LONGEST_LEAD => Err(Refusal::LeadTooLong),
+            (EventKind::Fading, lead) => Ok(LinkEvent::Fading { lead: lead.map(|Time(lead)| lead) }),
             (_, Some(_)) => Err(Refusal::LeadWithoutWarning),
-            (Word::Recovered, None) => Ok(LinkEvent::Recovered),
-            (Word::Down, None) => Ok(LinkEvent::Down),
-            (Word::Up, None) => Ok(LinkEvent::Up { symmetric: false, moved: false }),
+            (EventKind::Recovered, None) => Ok(LinkEvent::Recovered),
+            (EventKind::Down, None) => Ok(LinkEvent::Down),
+            (EventKind::Up, None) => Ok(LinkEvent::Up { symmetric: false, moved: false }),
         }
     }
 }
@@ -153,14 +153,21 @@ impl From<Refusal> for Response {
     }
 }
 
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl EventKind {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Fading => "fading",
             Self::Recovered => "recovered",
             Self::Down => "down",
             Self::Up => "up",
-        })
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -178,7 +185,7 @@ mod tests {
     fn lines_are_what_the_guide_says() {
         let signal = br#"{"request":"signal","event":"fading","interface":"wwan0","lead":"300ms"}"#;
         let lead = Some(Time(Duration::from_millis(300)));
-        let expected = SignalRequest { event: Word::Fading, interface: Some("wwan0".into()), lead };
+        let expected = SignalRequest { event: EventKind::Fading, interface: Some("wwan0".into()), lead };
         assert_eq!(expected.to_event(), Ok(LinkEvent::Fading { lead: Some(Duration::from_millis(300)) }));
         assert_eq!(parse(signal), Ok(Request::Signal(expected)));
         assert_eq!(parse(br#"{"request":"status"}"#), Ok(Request::Status));
@@ -199,10 +206,10 @@ mod tests {
         let refusal = parse(br#"{"request":"reboot"}"#).unwrap_err();
         assert!(refusal.to_string().starts_with("invalid request: unknown variant `reboot`"), "{refusal}");
         let lead = Some(Time(Duration::from_millis(1)));
-        let request = SignalRequest { event: Word::Up, interface: None, lead };
+        let request = SignalRequest { event: EventKind::Up, interface: None, lead };
         assert_eq!(request.to_event(), Err(Refusal::LeadWithoutWarning));
         let lead = Some(Time(Duration::from_secs(86_401)));
-        let request = SignalRequest { event: Word::Fading, interface: None, lead };
+        let request = SignalRequest { event: EventKind::Fading, interface: None, lead };
         assert_eq!(request.to_event(), Err(Refusal::LeadTooLong));
         let line = control_line::write(&Response::from(Refusal::LeadWithoutWarning));
         let text = String::from_utf8(line).unwrap();

@@ -16,7 +16,7 @@ use crate::control::{Refusal, SignalRequest};
 use crate::link_watch::kernel::Change;
 use crate::link_watch::schedule::ScheduleWatch;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{Dbm, LinkState, Signal, Source};
+use crate::link_watch::{Dbm, LinkCondition, Signal, Source};
 use crate::path_engine::{Attach, Counters, PathEngine as _};
 use crate::status::{ActionLine, Status, UserTimeoutStatus};
 use holdover_host::clock::Utc;
@@ -309,7 +309,7 @@ impl<A: Attach> Core<A> {
     }
 
     /// The state of a link, and the time of its predicted cut.
-    pub(super) fn outlook(&self, interface: &str) -> Option<(LinkState, Option<Instant>)> {
+    pub(super) fn outlook(&self, interface: &str) -> Option<(LinkCondition, Option<Instant>)> {
         let link = self.links.get(interface)?;
         Some((link.arbiter.state(), link.arbiter.foreseen_cut()))
     }

@@ -18,7 +18,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::GatewayTable;
-use crate::link_watch::LinkState;
+use crate::link_watch::LinkCondition;
 use crate::link_watch::kernel::Interfaces;
 
 /// Reports, if configured.
@@ -37,7 +37,7 @@ struct Reports {
 }
 
 /// The state of a link, and the time of its predicted cut.
-type Outlook = (LinkState, Option<Instant>);
+type Outlook = (LinkCondition, Option<Instant>);
 
 /// Reports cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -115,11 +115,11 @@ fn is_reported(address: IpAddr) -> bool {
 impl Reports {
     fn note(&mut self, now: Instant, outlook: Outlook, addresses: &[IpAddr]) {
         let presence = match outlook {
-            (LinkState::Up, _) => Presence::Present,
-            (LinkState::Fading, cut_at) => Presence::Fading { lead: cut_at.map(|at| at.saturating_since(now)) },
-            (LinkState::Down, _) => Presence::Away,
+            (LinkCondition::Up, _) => Presence::Present,
+            (LinkCondition::Fading, cut_at) => Presence::Fading { lead: cut_at.map(|at| at.saturating_since(now)) },
+            (LinkCondition::Down, _) => Presence::Away,
         };
-        let is_down = outlook.0 == LinkState::Down;
+        let is_down = outlook.0 == LinkCondition::Down;
         let registrant = &mut self.registrant;
         // A link that is down may have lost its addresses with that; others were removed.
         self.reported.retain(|address, _| {
@@ -214,14 +214,14 @@ mod tests {
         let now = Instant::from_secs(1);
         let datagrams =
             |reports: &mut Reports, now| std::iter::from_fn(|| reports.registrant.poll_transmit(now)).count();
-        reports.note(now, (LinkState::Up, None), &[former]);
+        reports.note(now, (LinkCondition::Up, None), &[former]);
         assert_eq!(datagrams(&mut reports, now), 1);
         // The address is lost with the link.
-        reports.note(now, (LinkState::Down, None), &[]);
-        assert_eq!(reports.reported[&former].0, LinkState::Down);
+        reports.note(now, (LinkCondition::Down, None), &[]);
+        assert_eq!(reports.reported[&former].0, LinkCondition::Down);
         assert_eq!(datagrams(&mut reports, now), 1, "the report of link-down");
         // The link is up with another address.
-        reports.note(now, (LinkState::Up, None), &[next]);
+        reports.note(now, (LinkCondition::Up, None), &[next]);
         assert!(reports.reported.keys().eq([&next]));
         assert_eq!(datagrams(&mut reports, now), 1);
         assert_eq!(datagrams(&mut reports, now + Duration::from_secs(3600)), 1, "the former one is not reported again");

@@ -9,7 +9,7 @@ use holdover_mobility::{Action, Connection, LinkEvent, WakeOutcome};
 
 use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkState, Signal, Source};
+use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkCondition, Signal, Source};
 use crate::outcomes::{OutcomeLine, saved_s};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
 use crate::status::{ActionLine, ConnectionStatus, LinkRecord, LinkStatus};
@@ -306,7 +306,7 @@ impl<E: PathEngine> Link<E> {
 
     pub(super) fn note(&mut self, now: Instant, LinkChange { families, event }: LinkChange) {
         self.since = now;
-        let is_whole = families.are_both() || self.state() == LinkState::Down;
+        let is_whole = families.are_both() || self.state() == LinkCondition::Down;
         match event {
             LinkEvent::Fading { .. } => self.record.warnings += 1,
             LinkEvent::Recovered => self.record.false_warnings += 1,
@@ -435,13 +435,13 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// The state of the link, by all sources.
-    pub(super) fn state(&self) -> LinkState {
-        if self.is_silent { LinkState::Down } else { self.arbiter.state() }
+    pub(super) fn state(&self) -> LinkCondition {
+        if self.is_silent { LinkCondition::Down } else { self.arbiter.state() }
     }
 
     /// The IP versions that are down while the other is up.
     fn families_down(&self) -> Vec<Family> {
-        let is_partly = self.state() != LinkState::Down;
+        let is_partly = self.state() != LinkCondition::Down;
         self.arbiter.down().iter().filter(|_| is_partly).collect()
     }
 

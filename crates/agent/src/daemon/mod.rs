@@ -438,7 +438,7 @@ impl<A: Attach> Daemon<A> {
 
     fn serve_control(&mut self, now: Instant, utc: Utc) {
         for (caller, question) in self.control.handle_ready(now) {
-            let (answer, goes_on) = match control_line::parse(&question) {
+            let (answer, has_more) = match control_line::parse(&question) {
                 Ok(Request::Signal(signal)) => {
                     let heard = self.core.handle_command(now, &signal);
                     let links = heard.as_ref().map(|links| links.join(", ")).unwrap_or_default();
@@ -463,7 +463,7 @@ impl<A: Attach> Daemon<A> {
                 }
                 Err(error) => (control_line::write(&Response::from(Refusal::from(error))), false),
             };
-            self.control.answer(now, caller, &answer, goes_on);
+            self.control.answer(now, caller, &answer, has_more);
         }
     }
 

@@ -87,7 +87,9 @@ impl ModemLinks {
                 (was_cut == is_connected).then_some(if is_connected { UP } else { LinkEvent::Down })
             }
             ModemUpdate::Level(Some(level)) if self.config.warn => {
-                let options = WifiOptions { is_adaptive: false, floor: self.config.floor, lead: Duration::ZERO };
+                let floor = self.config.floor;
+                // ModemManager reports changes only.
+                let options = WifiOptions { is_adaptive: false, floor, lead: Duration::ZERO, is_smoothed: false };
                 let event = link.level.get_or_insert_with(|| WifiWatch::new(options)).handle_level(now, Some(level));
                 // The level is more exact than the quality, whose warning it replaces.
                 let was_poor = std::mem::take(&mut link.is_poor);
@@ -179,6 +181,15 @@ mod tests {
         assert_eq!(events(&mut links, ModemUpdate::Quality(60)), [LinkEvent::Recovered]);
         assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-125)))), [fading]);
         assert_eq!(events(&mut links, ModemUpdate::Level(None)), [LinkEvent::Recovered], "the quality is good");
+    }
+
+    /// ModemManager reports a level that stays only once.
+    #[test]
+    fn one_weak_level_after_a_good_one_is_a_warning() {
+        let mut links = links(ModemTable { warn: true, ..ModemTable::default() });
+        assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-80)))), []);
+        assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-126)))), [LinkEvent::Fading { lead: None }]);
+        assert_eq!(events(&mut links, ModemUpdate::Level(Some(Dbm(-80)))), [LinkEvent::Recovered]);
     }
 
     #[test]

@@ -21,9 +21,20 @@ pub(super) struct NextHops {
     /// Next hops below tunnels, by the interface below. Packets in a tunnel wait for them, and the kernel probes only
     /// once a second.
     below: BTreeMap<u32, next_hop::NextHops>,
-    /// Whether the failure to probe has been logged.
-    has_complained: bool,
+    failures: Failures,
 }
+
+/// Decides which failures to probe are logged: the first, except of probes that were dropped as on their way, because the device's queue
+/// was full or the interface has just lost its carrier or was set down.
+#[derive(Default)]
+struct Failures {
+    is_any_logged: bool,
+    /// Of each link: the probes in a row for which the queue was full.
+    refused: BTreeMap<Box<str>, u32>,
+}
+
+/// A queue that is full for so many probes in a row, for a second or more, accepts none.
+const MOST_REFUSED: u32 = 100;
 
 impl NextHops {
     /// The known next hops may have changed.
@@ -92,8 +103,8 @@ impl NextHops {
                     .map(|&next_hop| probe.ask(routers.index, next_hop, &question.from, question.is_broadcast));
                 questions.fold(Ok(()), io::Result::and)
             });
-            if let Err(error) = asked {
-                self.complain(&link, &error);
+            if let Some(error) = self.failures.note(&link, asked) {
+                tracing::warn!(interface = &*link, %error, "cannot probe the next hop");
             }
         }
     }
@@ -119,10 +130,56 @@ impl NextHops {
         }
         self.probe.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
+}
 
-    fn complain(&mut self, interface: &str, error: &io::Error) {
-        if !std::mem::replace(&mut self.has_complained, true) {
-            tracing::warn!(interface, %error, "cannot probe the next hop");
+impl Failures {
+    /// The result of a probe. Returns an error that is to be logged.
+    fn note(&mut self, link: &str, asked: io::Result<()>) -> Option<io::Error> {
+        let Err(error) = asked else {
+            self.refused.remove(link);
+            return None;
+        };
+        let is_lost = match error.raw_os_error() {
+            Some(libc::ENETDOWN) => true,
+            Some(libc::ENOBUFS) => {
+                let refused = self.refused.entry(link.into()).or_default();
+                *refused = refused.saturating_add(1);
+                *refused < MOST_REFUSED
+            }
+            _ => false,
+        };
+        (!is_lost && !std::mem::replace(&mut self.is_any_logged, true)).then_some(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(errno: i32) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(errno))
+    }
+
+    // Claim: A probe of a next hop that the device's queue drops, or that meets an interface without carrier, is no reason for a warning in
+    // the log; a queue that drops 100 in a row is, and so is any other failure.
+    #[test]
+    fn a_dropped_probe_is_not_logged_and_a_queue_that_accepts_none_is() {
+        let mut failures = Failures::default();
+        for _ in 0..MOST_REFUSED {
+            assert!(failures.note("eth0", failed(libc::ENETDOWN)).is_none());
         }
+        for _ in 1..MOST_REFUSED {
+            assert!(failures.note("eth0", failed(libc::ENOBUFS)).is_none());
+        }
+        assert!(failures.note("eth0", Ok(())).is_none());
+        for _ in 1..MOST_REFUSED {
+            assert!(failures.note("eth0", failed(libc::ENOBUFS)).is_none());
+        }
+        assert!(failures.note("wlan0", failed(libc::ENOBUFS)).is_none(), "another link");
+        let logged = failures.note("eth0", failed(libc::ENOBUFS)).unwrap();
+        assert_eq!(logged.raw_os_error(), Some(libc::ENOBUFS));
+        assert!(failures.note("eth0", failed(libc::ENOBUFS)).is_none(), "once");
+        let first = Failures::default().note("eth0", failed(libc::EPERM)).unwrap();
+        assert_eq!(first.raw_os_error(), Some(libc::EPERM));
     }
 }

@@ -8,7 +8,7 @@ use holdover_mobility::LinkEvent;
 
 use super::link::{Link, Path, Question};
 use crate::link_watch::silence::{Act, SilenceOptions, SilenceWatch};
-use crate::link_watch::{Families, LinkChange, LinkState, Source};
+use crate::link_watch::{Families, LinkChange, LinkCondition, Source};
 use crate::path_engine::PathEngine;
 
 const UP: LinkChange = LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false });
@@ -59,7 +59,7 @@ impl<E: PathEngine> Link<E> {
             return;
         }
         let Path::Attached(engine) = &self.path else { return };
-        let is_down = self.arbiter.state() == LinkState::Down;
+        let is_down = self.arbiter.state() == LinkCondition::Down;
         let (traffic, is_listening) = (engine.traffic(), engine.is_silent() || is_down);
         if let Some(silence) = &mut self.silence {
             silence.handle_traffic(now, traffic, is_listening);
@@ -70,7 +70,7 @@ impl<E: PathEngine> Link<E> {
     /// Packets have ended a silence.
     pub(super) fn handle_end_of_silence(&mut self, now: Instant) {
         let is_over = self.engine().is_some_and(|engine| !engine.is_silent());
-        if is_over && self.is_silent && self.arbiter.state() != LinkState::Down {
+        if is_over && self.is_silent && self.arbiter.state() != LinkCondition::Down {
             self.is_silent = false;
             tracing::info!(interface = &*self.name, event = %UP, because = "packets arrive again", "link");
             self.note(now, UP);
@@ -94,7 +94,7 @@ impl<E: PathEngine> Link<E> {
     /// to wait for.
     fn is_watched(&self) -> bool {
         let mut objections = self.arbiter.objections();
-        let is_up = self.arbiter.state() != LinkState::Down;
+        let is_up = self.arbiter.state() != LinkCondition::Down;
         matches!(self.path, Path::Attached(_)) && (is_up || objections.all(|source| source == Source::Neighbour))
     }
 

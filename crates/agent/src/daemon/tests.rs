@@ -8,7 +8,7 @@ use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection};
 
 use super::*;
-use crate::control::{Client, ClientError, Refusal, SignalRequest, Word};
+use crate::control::{Client, ClientError, EventKind, Refusal, SignalRequest};
 use crate::link_watch::LinkChange;
 use crate::path_engine::{Counters, PathConnection, PathEngine};
 use crate::status::ActionLine;
@@ -116,7 +116,7 @@ impl Running {
         Client::ask(&self.socket(), request)?.answer()
     }
 
-    fn signal(&self, event: Word, interface: Option<&str>) -> Result<Response, ClientError> {
+    fn signal(&self, event: EventKind, interface: Option<&str>) -> Result<Response, ClientError> {
         self.ask(&Request::Signal(SignalRequest { event, interface: interface.map(str::to_owned), lead: None }))
     }
 
@@ -141,9 +141,9 @@ fn signals_reach_the_engine_and_actions_reach_followers() {
     assert_eq!(agent.hears(), "attached");
     let mut follower = Client::ask(&agent.socket(), &Request::Actions { follow: true }).unwrap();
     let lo = || Response::Signalled { links: vec!["lo".to_owned()] };
-    assert_eq!(agent.signal(Word::Down, Some("lo")).unwrap(), lo());
+    assert_eq!(agent.signal(EventKind::Down, Some("lo")).unwrap(), lo());
     assert_eq!(agent.hears(), "down");
-    assert_eq!(agent.signal(Word::Up, None).unwrap(), lo());
+    assert_eq!(agent.signal(EventKind::Up, None).unwrap(), lo());
     assert_eq!(agent.hears(), "up");
     let Some(Response::Action(ActionLine { what, remote, .. })) = follower.follow().unwrap() else {
         panic!("no action")
@@ -151,7 +151,7 @@ fn signals_reach_the_engine_and_actions_reach_followers() {
     assert_eq!((what.as_str(), remote), ("released", connection().remote));
     let Response::Status(status) = agent.ask(&Request::Status).unwrap() else { panic!("no status") };
     assert_eq!((status.links.len(), status.links[0].record.outages), (1, 1));
-    let refused = agent.signal(Word::Up, Some("nowhere"));
+    let refused = agent.signal(EventKind::Up, Some("nowhere"));
     assert!(matches!(refused, Err(ClientError::Refused(Refusal::NoSuchLink { .. }))), "{refused:?}");
     agent.stop();
 }

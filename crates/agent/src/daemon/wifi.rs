@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use holdover_base::Instant;
+use holdover_host::nl80211::has_devices;
 use holdover_mobility::LinkEvent;
 
 use super::Daemon;
@@ -31,7 +32,7 @@ impl Wifi {
     /// Subscribes to associations, if there is a wireless device and no subscription yet. Returns the changes since
     /// then.
     fn listen(&mut self) -> Vec<(u32, AssociationChange)> {
-        if self.events.is_some() || !WifiEvents::is_possible() {
+        if self.events.is_some() || !has_devices() {
             return Vec::new();
         }
         match WifiEvents::open() {

@@ -1,10 +1,11 @@
 //! Errors of engines.
 
+use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
-use holdover_host::ebpf::ObjectError;
+use holdover_host::ebpf::{AttachError, ObjectError};
 
-use super::{AttachError, Holder, MissingCapabilities};
 use crate::sockets::SocketDiagError;
 
 /// An engine could not be created, or has failed.
@@ -111,3 +112,57 @@ impl From<ObjectError> for EngineError {
         }
     }
 }
+
+/// Another agent, which manages an interface.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Holder {
+    /// Its pid; `None` in another PID namespace.
+    pub pid: Option<u32>,
+    /// The path of its control socket; `None` if unknown.
+    pub control_socket: Option<PathBuf>,
+}
+
+/// `pid 4711, control socket /run/holdover/agent.sock`.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "pid {pid}")?,
+            None => f.write_str("in another container")?,
+        }
+        match &self.control_socket {
+            Some(path) => write!(f, ", control socket {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Capabilities that this process lacks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissingCapabilities {
+    pub(super) names: Vec<&'static str>,
+    pub(super) is_in_user_namespace: bool,
+}
+
+/// The capabilities in the unit file and for `setcap(8)`.
+const ALL: &str = "cap_bpf,cap_perfmon,cap_net_admin,cap_net_raw,cap_sys_ptrace,cap_dac_read_search";
+
+impl fmt::Display for MissingCapabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names.join(", ");
+        if self.is_in_user_namespace {
+            return write!(
+                f,
+                "it lacks {names} in the initial user namespace, the only one in which the kernel gives them to eBPF programs. \
+                 Start it outside of the container or user namespace"
+            );
+        }
+        let program = std::env::current_exe().map_or_else(|_| "PROGRAM".to_owned(), |path| path.display().to_string());
+        write!(
+            f,
+            "it lacks {names}. Start the unit (sudo systemctl start holdover-agent), run it as root (sudo holdover agent run), or \
+             give the program what it needs (sudo setcap {ALL}+ep {program})"
+        )
+    }
+}
+
+impl std::error::Error for MissingCapabilities {}

@@ -94,7 +94,7 @@ fn is_ip_tunnel(index: u32) -> io::Result<bool> {
     Ok(attributes(index)?.iter().any(is_one))
 }
 
-/// What the kernel says of an interface.
+/// The kernel's description of an interface.
 fn attributes(index: u32) -> io::Result<Vec<LinkAttribute>> {
     let mut message = LinkMessage::default();
     message.header.index = index;

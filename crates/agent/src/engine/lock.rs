@@ -17,24 +17,15 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use super::EngineError;
+use super::error::{EngineError, Holder};
 
 /// The lock of an interface. Released on drop.
 #[derive(Debug)]
 pub(super) struct InterfaceLock {
-    /// `None` if a process that is no agent has taken the name.
+    /// `None` if a process that is not an agent has taken the name.
     name: Option<UnixListener>,
     /// Its name contains the path of the control socket.
     _note: Option<UnixDatagram>,
-}
-
-/// Another agent, which manages an interface.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Holder {
-    /// Its pid; `None` in another PID namespace.
-    pub pid: Option<u32>,
-    /// The path of its control socket; `None` if unknown.
-    pub control_socket: Option<PathBuf>,
 }
 
 impl InterfaceLock {
@@ -80,7 +71,7 @@ fn note(index: u32, control_socket: &Path) -> Option<UnixDatagram> {
     UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
 }
 
-/// The process that has taken the name; `None` if it is no agent. A process that cannot be inspected counts as an
+/// The process that has taken the name; `None` if it is not an agent. A process that cannot be inspected counts as an
 /// agent.
 fn holder(index: u32, address: &SocketAddr) -> Option<Holder> {
     let pid = UnixStream::connect_addr(address).ok().and_then(|stream| listener_of(&stream));
@@ -124,20 +115,6 @@ fn noted(index: u32, names: &str) -> Option<PathBuf> {
     names.lines().find_map(|line| line.split_once(&prefix)).map(|(_, path)| PathBuf::from(path))
 }
 
-/// `pid 4711, control socket /run/holdover/agent.sock`.
-impl std::fmt::Display for Holder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "pid {pid}")?,
-            None => f.write_str("in another container")?,
-        }
-        match &self.control_socket {
-            Some(path) => write!(f, ", control socket {}", path.display()),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +130,7 @@ mod tests {
         // More than the backlog of a socket.
         for _ in 0..300 {
             first.hang_up();
-            // Without CAP_NET_ADMIN this process is no agent, and is ignored.
+            // Without CAP_NET_ADMIN this process is not an agent, and is ignored.
             match InterfaceLock::take("wlan0", index, Path::new("other")) {
                 Err(EngineError::Held { holder, .. }) => {
                     assert_eq!(holder.pid, Some(std::process::id()));

@@ -57,11 +57,9 @@ use unheard::is_unheard;
 
 pub use attach::Attachable;
 pub use connection_status::ConnectionStatus;
-pub use error::EngineError;
+pub use error::{EngineError, Holder, MissingCapabilities};
 pub use holdover_host::ebpf::{AttachError, AttachMode, AttachedBy};
-pub use lock::Holder;
 pub use path::{Cost, Counters};
-pub use requirements::MissingCapabilities;
 pub use served::KernelAttach;
 
 /// Options of an engine.
@@ -130,9 +128,6 @@ const LINGER: Duration = Duration::from_secs(60);
 
 /// The most connections looked up at once, which takes a few milliseconds.
 const MOST_LEARNT: usize = 2_048;
-
-/// The halves of a connection, by the direction of their ACKs.
-const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
 /// The fraction of connections evicted when the table is full: those idle for longest.
 const EVICTED_PART: usize = 16;
@@ -518,7 +513,7 @@ impl Engine {
                 over.push(connection);
                 return;
             }
-            let lacks = BOTH.map(|direction| flow.half(direction).lacks_window_shift());
+            let lacks = Direction::BOTH.map(|direction| flow.half(direction).lacks_window_shift());
             if lacks.contains(&true) && unknown.len() < MOST_LEARNT {
                 unknown.insert(connection, lacks);
             }
@@ -556,7 +551,7 @@ impl Engine {
             }
             let Some(lacks) = unknown.get(&socket.connection) else { continue };
             let shifts = [socket.info.tcpi_rcv_wscale, socket.info.tcpi_snd_wscale];
-            for ((direction, is_lacking), shift) in BOTH.into_iter().zip(lacks).zip(shifts) {
+            for ((direction, is_lacking), shift) in Direction::BOTH.into_iter().zip(lacks).zip(shifts) {
                 if *is_lacking {
                     self.path.order(now, socket.connection, direction, Order::WindowShift(shift));
                 }

@@ -52,7 +52,7 @@ pub(super) fn waiting<'a>(
 }
 
 fn has_expired(socket: &TcpSocket) -> bool {
-    // A SYN is no data, and an ICMP message about it ends the connection attempt.
+    // A SYN is not data, and an ICMP message about it ends the connection attempt.
     let is_open = socket.info.tcpi_state != TcpState::SynSent;
     is_open && socket.timer.is_some_and(|timer| timer.kind == TimerKind::Retransmission && timer.tries > 0)
 }

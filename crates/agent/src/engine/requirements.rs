@@ -1,20 +1,12 @@
 //! The requirements of engines, and how to meet them.
 
 use std::error::Error;
-use std::fmt;
 use std::fs;
 use std::io;
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::EngineError;
-
-/// Capabilities that this process lacks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MissingCapabilities {
-    names: Vec<&'static str>,
-    is_in_user_namespace: bool,
-}
+use super::error::{EngineError, MissingCapabilities};
 
 /// The capabilities, and their purposes.
 const NEEDED: [(CapabilitySet, &str); 4] = [
@@ -23,9 +15,6 @@ const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
 ];
-
-/// The capabilities in the unit file and for `setcap(8)`.
-const ALL: &str = "cap_bpf,cap_perfmon,cap_net_admin,cap_net_raw,cap_sys_ptrace,cap_dac_read_search";
 
 /// Whether this process may load the programs, attach them, and send packets.
 ///
@@ -69,27 +58,6 @@ fn is_in_user_namespace() -> bool {
     let numbers: Vec<&str> = map.split_whitespace().collect();
     !numbers.is_empty() && numbers != ["0", "0", "4294967295"]
 }
-
-impl fmt::Display for MissingCapabilities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.names.join(", ");
-        if self.is_in_user_namespace {
-            return write!(
-                f,
-                "it lacks {names} in the initial user namespace, the only one in which the kernel gives them to eBPF programs. \
-                 Start it outside of the container or user namespace"
-            );
-        }
-        let program = std::env::current_exe().map_or_else(|_| "PROGRAM".to_owned(), |path| path.display().to_string());
-        write!(
-            f,
-            "it lacks {names}. Start the unit (sudo systemctl start holdover-agent), run it as root (sudo holdover agent run), or \
-             give the program what it needs (sudo setcap {ALL}+ep {program})"
-        )
-    }
-}
-
-impl Error for MissingCapabilities {}
 
 #[cfg(test)]
 mod tests {

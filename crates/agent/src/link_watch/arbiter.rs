@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Families, Family, LinkChange, Signal, Source};
 
-/// The state last reported to the mechanisms.
+/// The condition of a link, as last reported to the mechanisms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LinkState {
+pub enum LinkCondition {
     /// Up.
     Up,
     /// Up, and a cut is predicted.
@@ -78,14 +78,14 @@ impl Arbiter {
     }
 
     /// The state of the link: down if it is down for both IP versions.
-    pub fn state(&self) -> LinkState {
+    pub fn state(&self) -> LinkCondition {
         let states = self.0.each_ref().map(FamilyArbiter::state);
         if self.down().are_both() {
-            LinkState::Down
-        } else if states.contains(&LinkState::Fading) {
-            LinkState::Fading
+            LinkCondition::Down
+        } else if states.contains(&LinkCondition::Fading) {
+            LinkCondition::Fading
         } else {
-            LinkState::Up
+            LinkCondition::Up
         }
     }
 
@@ -136,11 +136,11 @@ impl Arbiter {
 }
 
 impl FamilyArbiter {
-    fn state(&self) -> LinkState {
+    fn state(&self) -> LinkCondition {
         match (self.is_down, self.warnings.is_empty()) {
-            (true, _) => LinkState::Down,
-            (false, false) => LinkState::Fading,
-            (false, true) => LinkState::Up,
+            (true, _) => LinkCondition::Down,
+            (false, false) => LinkCondition::Fading,
+            (false, true) => LinkCondition::Up,
         }
     }
 
@@ -380,12 +380,12 @@ mod tests {
         let mut arbiter = Arbiter::new();
         let signal = Signal::new(Instant::ZERO, "x", fading(100), Source::Command);
         arbiter.handle_signal(Instant::ZERO, &signal);
-        assert_eq!(arbiter.state(), LinkState::Fading);
+        assert_eq!(arbiter.state(), LinkCondition::Fading);
         let deadline = arbiter.poll_timeout().unwrap();
         assert_eq!(deadline, Instant::from_millis(2100));
         assert_eq!(arbiter.handle_timeout(Instant::from_millis(2000)), []);
         assert_eq!(arbiter.handle_timeout(deadline), [LinkChange::of_both(LinkEvent::Recovered)]);
-        assert_eq!((arbiter.poll_timeout(), arbiter.state()), (None, LinkState::Up));
+        assert_eq!((arbiter.poll_timeout(), arbiter.state()), (None, LinkCondition::Up));
     }
 
     // Claim: IPv4 and IPv6 outages are separate; each version gets the same events as without the other, and packets of one are
@@ -403,15 +403,18 @@ mod tests {
         };
         let [ipv4, ipv6] = Family::BOTH.map(Families::only);
         let reports = |text: &str| if text.is_empty() { vec![] } else { vec![text.to_owned()] };
-        assert_eq!(tell(LinkEvent::Down, ipv4, Address), (reports("down (IPv4)"), LinkState::Up, ipv4));
+        assert_eq!(tell(LinkEvent::Down, ipv4, Address), (reports("down (IPv4)"), LinkCondition::Up, ipv4));
         assert_eq!(
             tell(LinkEvent::Down, Families::BOTH, Carrier),
-            (reports("down (IPv6)"), LinkState::Down, Families::BOTH)
+            (reports("down (IPv6)"), LinkCondition::Down, Families::BOTH)
         );
-        assert_eq!(tell(UP, Families::BOTH, Carrier), (reports("up (IPv6)"), LinkState::Up, ipv4));
-        assert_eq!(tell(UP, ipv4, Address), (reports("up (IPv4)"), LinkState::Up, Families::NONE));
-        assert_eq!(tell(LinkEvent::Down, Families::BOTH, Carrier), (reports("down"), LinkState::Down, Families::BOTH));
-        assert_eq!(tell(MOVED, ipv6, Address), (reports(""), LinkState::Down, Families::BOTH));
+        assert_eq!(tell(UP, Families::BOTH, Carrier), (reports("up (IPv6)"), LinkCondition::Up, ipv4));
+        assert_eq!(tell(UP, ipv4, Address), (reports("up (IPv4)"), LinkCondition::Up, Families::NONE));
+        assert_eq!(
+            tell(LinkEvent::Down, Families::BOTH, Carrier),
+            (reports("down"), LinkCondition::Down, Families::BOTH)
+        );
+        assert_eq!(tell(MOVED, ipv6, Address), (reports(""), LinkCondition::Down, Families::BOTH));
         let (reported, ..) = tell(UP, Families::BOTH, Carrier);
         assert_eq!(reported, ["up (IPv4)", "up, moved (IPv6)"]);
     }
@@ -475,9 +478,9 @@ mod tests {
                 }
                 let is_down = |family: &Family| down[family.index()];
                 prop_assert_eq!(arbiter.down(), Family::BOTH.into_iter().filter(is_down).collect());
-                prop_assert_eq!(arbiter.state() == LinkState::Down, down == [true; 2]);
+                prop_assert_eq!(arbiter.state() == LinkCondition::Down, down == [true; 2]);
                 let is_warned = Family::BOTH.into_iter().any(|family| warned[family.index()] && !is_down(&family));
-                prop_assert_eq!(arbiter.state() == LinkState::Fading, is_warned && down != [true; 2]);
+                prop_assert_eq!(arbiter.state() == LinkCondition::Fading, is_warned && down != [true; 2]);
                 if source == Source::Command && matches!(event, LinkEvent::Up { .. }) {
                     prop_assert!(families.iter().all(|family| !is_down(&family)));
                 }

@@ -14,7 +14,7 @@
 //! IPv4 and IPv6 are separate where one of them has lost its addresses, its routes or its routers and the other has
 //! not. A version that an interface never had has no connections there, and follows the other.
 //!
-//! Absence is no signal: an interface that never had an address, a default route or a router is not down for lack of
+//! Absence is not a signal: an interface that never had an address, a default route or a router is not down for lack of
 //! it.
 
 mod interface;
@@ -25,9 +25,9 @@ use std::net::IpAddr;
 
 use holdover_base::Instant;
 
-use self::lower::Lower;
 pub(super) use self::lower::is_pair;
 pub use self::lower::{HopBelow, Stacking, Tunnel, Way};
+use self::lower::{Lower, StandIn};
 use super::rules::{Rule, Rules};
 use super::{Families, Family, Signal, Source};
 
@@ -48,6 +48,8 @@ pub enum KernelEvent {
         is_set_up: bool,
         /// Whether it is administratively up, with a carrier and not dormant.
         can_carry: bool,
+        /// How often it has lost its carrier (`IFLA_CARRIER_DOWN_COUNT`).
+        carrier_losses: Option<u32>,
         /// Whether hosts at the other end are resolved by ARP or neighbour discovery: not on point-to-point links.
         has_neighbours: bool,
         /// The interfaces below and above.
@@ -73,7 +75,7 @@ pub enum KernelEvent {
         index: u32,
         /// The route.
         route: DefaultRoute,
-        /// What has happened to it.
+        /// The event.
         change: RouteChange,
     },
     /// A route other than a default route has changed.
@@ -121,7 +123,7 @@ pub struct DefaultRoute {
     pub metric: u32,
 }
 
-/// What has happened to a route.
+/// An event of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteChange {
     /// It exists from now on, or existed before the first report.
@@ -202,11 +204,16 @@ struct Interface {
     may_be_uplink: bool,
     kind: Box<str>,
     is_tunnel: bool,
+    /// Set for a TUN device that is a backup of other links, rather than a tunnel over them.
+    stand_in: Option<StandIn>,
     lower: Lower,
     reported_eligible: Option<bool>,
     /// Its link message has arrived; earlier notifications wait for the name.
     is_named: bool,
     can_carry: bool,
+    carrier_losses: Option<u32>,
+    /// Its carrier was lost and came back without a message in between.
+    has_flickered: bool,
     has_carried: bool,
     /// Its carrier was lost once.
     has_returned: bool,
@@ -251,7 +258,17 @@ impl Interfaces {
             snapshot.push(event.clone());
         }
         match event {
-            KernelEvent::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours, stacking } => {
+            KernelEvent::Link {
+                index,
+                name,
+                kind,
+                is_loopback,
+                is_set_up,
+                can_carry,
+                carrier_losses,
+                has_neighbours,
+                stacking,
+            } => {
                 let interface = self.interfaces.entry(index).or_default();
                 if interface.is_named && interface.name != name {
                     // Renamed: for configuration by name, one interface is gone and another one exists.
@@ -260,10 +277,11 @@ impl Interfaces {
                     interface.reported_down.clear();
                 }
                 interface.may_be_uplink = !is_loopback && !is_inner(&kind, &name);
-                interface.is_tunnel = lower::is_tunnel(&kind);
+                interface.is_tunnel = lower::is_tunnel(&kind) && interface.stand_in.is_none();
                 (interface.kind, interface.lower.stacking) = (kind, stacking);
                 (interface.name, interface.is_named) = (name, true);
-                (interface.can_carry, interface.has_neighbours) = (can_carry, has_neighbours);
+                interface.note_carrier(can_carry, carrier_losses);
+                interface.has_neighbours = has_neighbours;
                 // The kernel does not report each removal.
                 if !is_set_up {
                     interface.installed.clear();
@@ -413,24 +431,26 @@ impl Interfaces {
             return;
         }
         self.find_leaders();
-        self.look_below();
-        for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
-            interface.tell(now, &mut self.changes);
+        // A counted loss of carrier is told above as down, and then as up.
+        let has_any_flickered = self.interfaces.values().any(|interface| interface.has_flickered);
+        for _ in 0..=u32::from(has_any_flickered) {
+            self.look_below();
+            for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
+                interface.tell(now, &mut self.changes);
+            }
         }
     }
 
     /// Finds the default routes that count, and the interfaces with leading ones.
     fn find_leaders(&mut self) {
-        let mut least = BTreeMap::new();
-        for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
-            let rules = &self.rules;
+        let Self { interfaces, rules, .. } = self;
+        for interface in interfaces.values_mut().filter(|interface| interface.is_named) {
             let in_use = interface.installed.iter().filter(|route| rules.lead_to(route.is_ipv6, route.table));
             interface.routes = in_use.copied().collect();
-            for route in interface.routes.iter().filter(|_| interface.may_be_uplink && !interface.is_tunnel) {
-                let least: &mut u32 = least.entry((route.is_ipv6, route.table)).or_insert(route.metric);
-                *least = route.metric.min(*least);
-            }
         }
+        let of_links = lower::routes_of_links(interfaces);
+        interfaces.values_mut().for_each(|interface| interface.note_rank(&of_links));
+        let least = least_metrics(interfaces);
         for interface in self.interfaces.values_mut() {
             let leads = |route: &DefaultRoute| {
                 least.get(&(route.is_ipv6, route.table)).is_none_or(|&least| route.metric <= least)
@@ -449,6 +469,18 @@ impl DefaultRoute {
     const fn place(&self) -> (bool, u32, u32) {
         (self.is_ipv6, self.table, self.metric)
     }
+}
+
+/// The least metric of default routes over uplinks except tunnels, by IP version and table.
+fn least_metrics(interfaces: &BTreeMap<u32, Interface>) -> BTreeMap<(bool, u32), u32> {
+    let mut least = BTreeMap::new();
+    let counted =
+        interfaces.values().filter(|&interface| interface.is_named && interface.may_be_uplink && !interface.is_tunnel);
+    for route in counted.flat_map(|interface| &interface.routes) {
+        let least: &mut u32 = least.entry((route.is_ipv6, route.table)).or_insert(route.metric);
+        *least = route.metric.min(*least);
+    }
+    least
 }
 
 /// Whether an interface connects to other parts of this machine, by name and kind.

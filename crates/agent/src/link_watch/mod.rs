@@ -41,7 +41,7 @@ use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
-pub use self::arbiter::{Arbiter, LinkState};
+pub use self::arbiter::{Arbiter, LinkCondition};
 pub use self::dbm::Dbm;
 pub use self::family::{Families, Family, LinkChange};
 

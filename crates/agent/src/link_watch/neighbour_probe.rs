@@ -56,9 +56,18 @@ impl NeighbourProbe {
     /// or accepts no frames.
     pub fn ask(&mut self, index: u32, next_hop: IpAddr, from: &BTreeSet<IpAddr>, is_broadcast: bool) -> io::Result<()> {
         let sent = self.send(index, next_hop, from, is_broadcast);
-        if sent.is_err() {
-            // The index may be reused, and the Ethernet address may change.
-            self.interfaces.remove(&index);
+        if sent.is_err()
+            && let Entry::Occupied(mut entry) = self.interfaces.entry(index)
+        {
+            let is_gone = |error: io::Error| error.raw_os_error() == Some(libc::ENXIO);
+            if entry.get().socket.mac().is_err_and(is_gone) {
+                // The index may be reused.
+                entry.remove();
+            } else {
+                // The socket stays: the kernel takes 10 ms to close one, and probes follow one another as fast. The next network may be
+                // another one.
+                entry.get_mut().known.clear();
+            }
         }
         sent
     }

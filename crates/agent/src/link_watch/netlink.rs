@@ -292,11 +292,12 @@ fn translate_link(link: LinkMessage) -> Option<KernelEvent> {
     }
     let flags = link.header.flags;
     let stacking = stacking_of(&link);
-    let (mut name, mut kind, mut state) = (None, String::new(), None);
+    let (mut name, mut kind, mut state, mut carrier_losses) = (None, String::new(), None, None);
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(found) => name = Some(found),
             LinkAttribute::OperState(found) => state = Some(found),
+            LinkAttribute::CarrierDownCount(count) => carrier_losses = Some(count),
             LinkAttribute::LinkInfo(infos) => {
                 let mut kinds = infos.into_iter().filter_map(|info| match info {
                     LinkInfo::Kind(found) => Some(found.to_string()),
@@ -323,6 +324,7 @@ fn translate_link(link: LinkMessage) -> Option<KernelEvent> {
         is_loopback: flags.contains(LinkFlags::Loopback),
         is_set_up: flags.contains(LinkFlags::Up),
         can_carry: is_fit,
+        carrier_losses,
         has_neighbours: !flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
         stacking,
     })

@@ -7,6 +7,7 @@ pub mod events;
 use std::io;
 
 use holdover_host::generic_netlink::{Generic, attribute, u32_value, value};
+use holdover_host::nl80211::{FAMILY, GET_INTERFACE, GET_STATION, INTERFACE, KIND, MAC, STATION_INFO};
 use netlink_packet_core::NLM_F_DUMP;
 
 use super::association::Bssid;
@@ -34,17 +35,7 @@ pub enum StationError {
     Socket(#[from] io::Error),
 }
 
-/// `NL80211_MULTICAST_GROUP_MLME`.
-const ASSOCIATION_GROUP: &[u8] = b"mlme\0";
-
-/// `NL80211_CMD_GET_INTERFACE`, `NL80211_CMD_GET_STATION`, `NL80211_ATTR_IFINDEX`, `NL80211_ATTR_IFTYPE`, `NL80211_ATTR_MAC`,
-/// `NL80211_ATTR_STA_INFO` and `NL80211_STA_INFO_SIGNAL` (`linux/nl80211.h`).
-const GET_INTERFACE: u8 = 5;
-const GET_STATION: u8 = 17;
-const INTERFACE: u16 = 3;
-const KIND: u16 = 5;
-const MAC: u16 = 6;
-const STATION_INFO: u16 = 21;
+/// `NL80211_STA_INFO_SIGNAL`.
 const SIGNAL: u16 = 7;
 
 /// `NL80211_IFTYPE_STATION` and `NL80211_IFTYPE_P2P_CLIENT`.
@@ -56,7 +47,7 @@ impl Station {
     /// # Errors
     /// The kernel has none, or refuses the socket.
     pub fn open() -> Result<Self, StationError> {
-        let generic = Generic::open(b"nl80211\0").map_err(|error| match error.raw_os_error() {
+        let generic = Generic::open(FAMILY).map_err(|error| match error.raw_os_error() {
             Some(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => StationError::NoWifi,
             _ => StationError::Socket(error),
         })?;

@@ -24,6 +24,9 @@ pub struct WifiOptions {
     pub floor: Dbm,
     /// How far ahead an adaptive warning extrapolates the level.
     pub lead: Duration,
+    /// Whether levels are smoothed: those of a source that reports at intervals. One that reports changes only would leave the smoothed level
+    /// far from a level that stays.
+    pub is_smoothed: bool,
 }
 
 /// The levels of one interface.
@@ -32,13 +35,15 @@ pub struct WifiWatch {
     is_adaptive: bool,
     floor_dbm: f64,
     lead: Duration,
+    /// The weight of a new level.
+    weight: f64,
     smoothed_dbm: Option<f64>,
     /// Smoothed levels and their times, for the linear fit.
     recent: VecDeque<(Instant, f64)>,
     has_warned: bool,
 }
 
-/// The weight of a new level.
+/// The weight of a new level, if levels are smoothed.
 const SMOOTHING: f64 = 0.3;
 
 /// The time covered by the linear fit.
@@ -59,11 +64,12 @@ const MOST_LEVELS: usize = 256;
 impl WifiWatch {
     /// Without any level.
     pub fn new(options: WifiOptions) -> Self {
-        let WifiOptions { is_adaptive, floor: Dbm(floor), lead } = options;
+        let WifiOptions { is_adaptive, floor: Dbm(floor), lead, is_smoothed } = options;
         Self {
             is_adaptive,
             floor_dbm: floor.into(),
             lead,
+            weight: if is_smoothed { SMOOTHING } else { 1.0 },
             smoothed_dbm: None,
             recent: VecDeque::new(),
             has_warned: false,
@@ -79,7 +85,7 @@ impl WifiWatch {
             return std::mem::take(&mut self.has_warned).then_some(LinkEvent::Recovered);
         };
         let level = f64::from(level);
-        let smoothed = self.smoothed_dbm.map_or(level, |before| before + SMOOTHING * (level - before));
+        let smoothed = self.smoothed_dbm.map_or(level, |before| before + self.weight * (level - before));
         self.smoothed_dbm = Some(smoothed);
         self.recent.push_back((now, smoothed));
         while self.recent.len() > MOST_LEVELS
@@ -130,7 +136,8 @@ impl WifiWatch {
 mod tests {
     use super::*;
 
-    const FIXED: WifiOptions = WifiOptions { is_adaptive: false, floor: Dbm(-80), lead: Duration::from_millis(500) };
+    const FIXED: WifiOptions =
+        WifiOptions { is_adaptive: false, floor: Dbm(-80), lead: Duration::from_millis(500), is_smoothed: true };
     const ADAPTIVE: WifiOptions = WifiOptions { is_adaptive: true, ..FIXED };
 
     fn watch(options: WifiOptions) -> WifiWatch {

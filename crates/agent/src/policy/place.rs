@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use holdover_flow::{MAPPED_PREFIX_LEN, mapped, prefix_mask};
 use holdover_host::words::Word;
 
 /// A prefix: `10.0.0.0/8`, `2001:db8::1`. The bits after it are 0.
@@ -52,36 +53,24 @@ impl Prefix {
 
     /// The addresses whose first `len` bits are those of `address`; `None` if it has fewer bits.
     pub fn of(address: IpAddr, len: u8) -> Option<Self> {
-        let offset = if address.is_ipv4() { 96 } else { 0 };
+        let offset = if address.is_ipv4() { MAPPED_PREFIX_LEN } else { 0 };
         let len = len.checked_add(offset).filter(|len| *len <= 128)?;
-        Some(Self { bits: mapped(address) & mask(len), len })
+        Some(Self { bits: mapped(address).to_bits() & prefix_mask(len), len })
     }
 
     /// The common bits, and their mask, with IPv4 within IPv6.
     pub(crate) const fn bits_and_mask(self) -> (u128, u128) {
-        (self.bits, mask(self.len))
-    }
-}
-
-/// An address as bits: IPv4 within IPv6, as `::ffff:192.0.2.1`.
-fn mapped(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-const fn mask(len: u8) -> u128 {
-    match u128::MAX.checked_shl(128 - len as u32) {
-        Some(mask) => mask,
-        None => 0,
+        (self.bits, prefix_mask(self.len))
     }
 }
 
 impl Addresses {
     /// The prefixes.
     pub fn prefixes(self) -> Vec<Prefix> {
-        let v4 = |a, b, len: u8| Prefix { bits: mapped(Ipv4Addr::new(a, b, 0, 0).into()), len: 96 + len };
+        let v4 = |a, b, len: u8| Prefix {
+            bits: mapped(Ipv4Addr::new(a, b, 0, 0).into()).to_bits(),
+            len: MAPPED_PREFIX_LEN + len,
+        };
         let v6 = |first, len| Prefix { bits: Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0).to_bits(), len };
         match self {
             Self::Prefix(prefix) => vec![prefix],
@@ -119,7 +108,7 @@ impl FromStr for Addresses {
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let len = len.unwrap_or(if address.is_ipv4() { 32 } else { 128 });
         let prefix = Prefix::of(address, len).ok_or_else(wrong)?;
-        if prefix.bits != mapped(address) {
+        if prefix.bits != mapped(address).to_bits() {
             return Err(PlaceError::BitsAfterPrefix { text: text.into(), meant: prefix });
         }
         Ok(Self::Prefix(prefix))
@@ -141,8 +130,8 @@ impl fmt::Display for Addresses {
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = Ipv6Addr::from_bits(self.bits);
-        match address.to_ipv4_mapped().filter(|_| self.len >= 96) {
-            Some(address) => write!(f, "{address}/{}", self.len - 96),
+        match address.to_ipv4_mapped().filter(|_| self.len >= MAPPED_PREFIX_LEN) {
+            Some(address) => write!(f, "{address}/{}", self.len - MAPPED_PREFIX_LEN),
             None => write!(f, "{address}/{}", self.len),
         }
     }

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use holdover_agent::link_watch::{LinkState, Source};
+use holdover_agent::link_watch::{LinkCondition, Source};
 use holdover_testbed::advertiser::{Advertisement, Advertiser, Prefix};
 use holdover_testbed::{Namespace, Netlink, harness, sysctl};
 
@@ -74,7 +74,7 @@ impl<R> Network<R> {
     fn with(near: &Namespace, numbers: &[u16], advertise: impl FnOnce(&Lan) -> R) -> Self {
         let lan = Lan::unconfigured(near, SERVER.into());
         let configure = || {
-            // Hosts drop the route to a neighbour that says that it is no router (RFC 4861 section 7.2.5).
+            // Hosts drop the route to a neighbour that says that it is not a router (RFC 4861 section 7.2.5).
             sysctl::set(&lan.gateway, "net.ipv6.conf.all.forwarding", "1").unwrap();
             let mut netlink = Netlink::open(&lan.gateway).unwrap();
             netlink.add_address("gw0", SERVER.into(), 128).unwrap();
@@ -216,7 +216,7 @@ fn data_resume_behind<R>(near: &Namespace, network: &Network<R>) {
     );
     assert!(valid_at - tentative_at >= Duration::from_millis(900), "there was no detection");
     assert!(took.iter().chain([&key_took]).all(|&took| took < RESUMES_WITHIN), "{took:?}, {key_took:?}");
-    agent.says(LinkState::Up, RESUMES_WITHIN);
+    agent.says(LinkCondition::Up, RESUMES_WITHIN);
     streams.iter().for_each(Stream::end);
 }
 

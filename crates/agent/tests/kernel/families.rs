@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_agent::link_watch::{Family, LinkState};
+use holdover_agent::link_watch::{Family, LinkCondition};
 use holdover_agent::status::ActionLine;
 use holdover_testbed::Namespace;
 
@@ -51,7 +51,7 @@ fn one_goes(near: &Namespace, family: Family) {
     ip(&format!("address del {address} dev {INTERFACE}"));
     let longest = longest_pause(undisturbed, CUT);
     let link = agent.status().links.remove(0);
-    assert_eq!((link.state, &link.families_down[..]), (LinkState::Up, &[family][..]), "{link:?}");
+    assert_eq!((link.state, &link.families_down[..]), (LinkCondition::Up, &[family][..]), "{link:?}");
     assert_eq!((link.record.outages, link.record.family_outages), (0, 1));
     let took = resumes(download, || {
         ip(&format!("address add {address} dev {INTERFACE}{}", if family == Family::Ipv6 { " nodad" } else { "" }));
@@ -65,7 +65,7 @@ fn one_goes(near: &Namespace, family: Family) {
     assert!(took < RESUMES_WITHIN, "{took:?}");
     assert!(longest.max(after) < Duration::from_millis(300), "{longest:?}, {after:?}");
     let link = agent.status().links.remove(0);
-    assert_eq!((link.state, link.families_down), (LinkState::Up, vec![]));
+    assert_eq!((link.state, link.families_down), (LinkCondition::Up, vec![]));
     let touched: Vec<ActionLine> =
         agent.actions().into_iter().filter(|action| action.local == undisturbed.connection().local).collect();
     assert!(touched.is_empty(), "{touched:?}");

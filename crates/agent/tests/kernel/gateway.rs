@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_host::neighbours::Neighbours;
 use holdover_testbed::{Namespace, Netlink, sysctl};
 
@@ -51,7 +51,7 @@ const TRIES: u32 = 5;
 fn stays_up(agent: &Agent, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
-        assert_eq!(agent.state(), (LinkState::Up, vec![]), "after {:?}", began.elapsed());
+        assert_eq!(agent.state(), (LinkCondition::Up, vec![]), "after {:?}", began.elapsed());
         sleep(Duration::from_millis(50));
     }
 }
@@ -72,16 +72,16 @@ fn is_bridged(near: &Namespace, lan: &Lan, is_upload: bool) {
     let agent = Agent::start(near);
     let stream = Stream::start(lan, is_upload);
     stream.await_more(2_000_000);
-    assert_eq!(agent.state().0, LinkState::Up);
+    assert_eq!(agent.state().0, LinkCondition::Up);
     for outage in [Duration::from_secs(4), Duration::from_secs(20)] {
         let cut_at = Instant::now();
         lan.join(false);
-        let noticed = agent.says(LinkState::Down, NOTICED_WITHIN);
+        let noticed = agent.says(LinkCondition::Down, NOTICED_WITHIN);
         sleep(outage.saturating_sub(cut_at.elapsed()));
         let took = resumes(&stream, || lan.join(true));
         eprintln!("outage {outage:?}: down after {noticed:?}, data {took:?} after its end");
         assert!(took < RESUMES_WITHIN, "{took:?}");
-        agent.says(LinkState::Up, RESUMES_WITHIN);
+        agent.says(LinkCondition::Up, RESUMES_WITHIN);
         stream.await_more(1_000_000);
     }
     stream.end();
@@ -129,13 +129,13 @@ fn a_cut_behind_a_router_that_answers_is_noticed(near: &Namespace) {
     for outage in [Duration::from_secs(5), Duration::from_secs(20)] {
         let cut_at = Instant::now();
         lan.forward(false);
-        let noticed = agent.says(LinkState::Down, NOTICED_WITHIN);
+        let noticed = agent.says(LinkCondition::Down, NOTICED_WITHIN);
         sleep(outage.saturating_sub(cut_at.elapsed()));
         let took = resumes(&stream, || lan.forward(true));
         eprintln!("outage {outage:?} behind the router: down after {noticed:?}, data {took:?} after its end");
         // A peer is probed after a fortieth of the silence at the latest.
         assert!(took < outage / 40 + RESUMES_WITHIN, "{took:?}");
-        agent.says(LinkState::Up, RESUMES_WITHIN);
+        agent.says(LinkCondition::Up, RESUMES_WITHIN);
         stream.await_more(500_000);
     }
     stream.end();
@@ -176,7 +176,7 @@ fn the_first_packet_wakes_the_others(near: &Namespace) {
             eprintln!("{} bytes {:?} after the cut: once more", received() - before, cut_at.elapsed());
             continue;
         }
-        assert_eq!(agent.state(), (LinkState::Up, vec![]));
+        assert_eq!(agent.state(), (LinkCondition::Up, vec![]));
         let took = all_resume(&streams, &mut strike);
         eprintln!("data {took:?} after the key's echo");
         assert!(took.iter().all(|&took| took < RESUMES_WITHIN), "{took:?}");
@@ -212,7 +212,7 @@ fn unanswered_datagrams_are_no_silence(near: &Namespace) {
     while began.elapsed() < Duration::from_secs(6) {
         socket.send_to(&[0; 1000], SocketAddr::new(lan.address, 9)).unwrap();
         if began.elapsed().as_millis().is_multiple_of(10) {
-            assert_eq!(agent.state().0, LinkState::Up);
+            assert_eq!(agent.state().0, LinkCondition::Up);
         }
         sleep(Duration::from_millis(1));
     }
@@ -262,13 +262,13 @@ fn questions_leave_the_kernels_table_as_it_is(near: &Namespace) {
     assert_eq!(flags().as_deref(), Some("0x2"));
     lan.join(false);
     let began = Instant::now();
-    agent.says(LinkState::Down, NOTICED_WITHIN);
+    agent.says(LinkCondition::Down, NOTICED_WITHIN);
     while began.elapsed() < Duration::from_secs(4) {
         assert_eq!(flags().as_deref(), Some("0x2"));
         sleep(Duration::from_millis(50));
     }
     lan.join(true);
-    agent.says(LinkState::Up, RESUMES_WITHIN);
+    agent.says(LinkCondition::Up, RESUMES_WITHIN);
     stream.await_more(100_000);
     stream.end();
 }

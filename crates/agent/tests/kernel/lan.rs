@@ -13,7 +13,7 @@ use holdover_agent::config::Config;
 use holdover_agent::control::{Client, Request, Response};
 use holdover_agent::daemon::{Daemon, Orders, Setup};
 use holdover_agent::engine::KernelAttach;
-use holdover_agent::link_watch::{LinkState, Source};
+use holdover_agent::link_watch::{LinkCondition, Source};
 use holdover_agent::status::{ActionLine, Status};
 use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
@@ -231,7 +231,7 @@ impl Agent {
         actions
     }
 
-    pub(crate) fn state(&self) -> (LinkState, Vec<Source>) {
+    pub(crate) fn state(&self) -> (LinkCondition, Vec<Source>) {
         let link = self.status().links.remove(0);
         assert_eq!(link.problem, None);
         (link.state, link.objections)
@@ -241,7 +241,7 @@ impl Agent {
     #[track_caller]
     pub(crate) fn is_down_by(&self, source: Source, within: Duration) {
         let began = Instant::now();
-        while self.state() != (LinkState::Down, vec![source]) {
+        while self.state() != (LinkCondition::Down, vec![source]) {
             assert!(began.elapsed() < within, "{:?} after {:?}", self.state(), began.elapsed());
             sleep(Duration::from_millis(10));
         }
@@ -249,14 +249,14 @@ impl Agent {
 
     /// How long it takes until the link is reported in this state.
     #[track_caller]
-    pub(crate) fn says(&self, expected: LinkState, within: Duration) -> Duration {
+    pub(crate) fn says(&self, expected: LinkCondition, within: Duration) -> Duration {
         let began = Instant::now();
         loop {
             let (state, objections) = self.state();
             if state == expected {
                 // The kernel may notice, too.
                 let of_this_test = [Source::Silence, Source::Neighbour, Source::Suspend];
-                assert_eq!(state == LinkState::Down, !objections.is_empty(), "{objections:?}");
+                assert_eq!(state == LinkCondition::Down, !objections.is_empty(), "{objections:?}");
                 assert!(objections.iter().all(|source| of_this_test.contains(source)), "{objections:?}");
                 return began.elapsed();
             }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_testbed::Namespace;
 
 use crate::Test;
@@ -77,7 +77,7 @@ fn is_waited_for(near: &Namespace, late: Duration) {
     let waited = closed_at - plugged_at;
     eprintln!("the port forwards {waited:?} after the carrier: data after {took:?}, a key after {key_took:?}");
     assert!(took.iter().chain([&key_took]).all(|&took| took < RESUMES_WITHIN), "{took:?}, {key_took:?}");
-    agent.says(LinkState::Up, RESUMES_WITHIN);
+    agent.says(LinkCondition::Up, RESUMES_WITHIN);
     streams.iter().for_each(Stream::end);
 }
 

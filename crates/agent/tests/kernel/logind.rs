@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use futures_lite::{StreamExt as _, future};
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_agent::link_watch::suspend::LEAD;
 use holdover_testbed::Namespace;
 use zbus::connection::Builder;
@@ -123,21 +123,21 @@ fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
     assert!(is_held(&mut inhibitor));
     let began = Instant::now();
     logind.announce(true);
-    agent.says(LinkState::Fading, LIMIT);
+    agent.says(LinkCondition::Fading, LIMIT);
     is_let_go(&mut inhibitor);
     assert!(began.elapsed() >= LEAD.into(), "sleep was delayed by {:?}", began.elapsed());
     // First the link is down, then the inhibitor is released.
-    assert_eq!(agent.state().0, LinkState::Down);
+    assert_eq!(agent.state().0, LinkCondition::Down);
     logind.announce(false);
-    agent.says(LinkState::Up, LIMIT);
+    agent.says(LinkCondition::Up, LIMIT);
     // It delays the next sleep as well.
     let mut inhibitor = logind.inhibitor();
     assert!(is_held(&mut inhibitor));
     // Sleep is cancelled.
     logind.announce(true);
-    agent.says(LinkState::Fading, LIMIT);
+    agent.says(LinkCondition::Fading, LIMIT);
     logind.announce(false);
-    let took = agent.says(LinkState::Up, LIMIT);
+    let took = agent.says(LinkCondition::Up, LIMIT);
     assert!(took < Duration::from_secs(2), "a warning is forgotten by itself after that: {took:?}");
     is_let_go(&mut inhibitor);
 }
@@ -155,10 +155,10 @@ fn signals_of_other_senders_than_logind_are_ignored(near: &Namespace) {
     let nonsense = logind.bus.emit_signal(None::<&str>, PATH, INTERFACE, "PrepareForSleep", &"soon");
     future::block_on(nonsense).unwrap();
     sleep(LEAD.into());
-    assert_eq!(agent.state().0, LinkState::Up);
+    assert_eq!(agent.state().0, LinkCondition::Up);
     assert!(is_held(&mut inhibitor));
     logind.announce(true);
-    agent.says(LinkState::Down, LIMIT);
+    agent.says(LinkCondition::Down, LIMIT);
 }
 
 fn a_bus_that_goes_takes_its_word_back(near: &Namespace) {
@@ -166,9 +166,9 @@ fn a_bus_that_goes_takes_its_word_back(near: &Namespace) {
     let agent = Agent::start_on(near, &logind.address());
     let _inhibitor = logind.inhibitor();
     logind.announce(true);
-    agent.says(LinkState::Down, LIMIT);
+    agent.says(LinkCondition::Down, LIMIT);
     logind.daemon.kill();
-    agent.says(LinkState::Up, LIMIT);
+    agent.says(LinkCondition::Up, LIMIT);
 }
 
 // Claim: A logind that starts after the agent, or again, waits for it before sleep.
@@ -191,6 +191,6 @@ fn a_logind_that_starts_later_waits_too(near: &Namespace) {
     is_let_go(&mut first);
     assert!(is_held(&mut second));
     logind.announce(true);
-    agent.says(LinkState::Down, LIMIT);
+    agent.says(LinkCondition::Down, LIMIT);
     is_let_go(&mut second);
 }

@@ -22,6 +22,7 @@ mod late;
 mod link_watch;
 mod logind;
 mod modem;
+mod neighbour_probe;
 mod other_process;
 mod silent_keys;
 mod stacked;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         ("families", families::TESTS),
         ("first_data", first_data::TESTS),
         ("link_watch", link_watch::TESTS),
+        ("neighbour_probe", neighbour_probe::TESTS),
         ("logind", logind::TESTS),
         ("modem", modem::TESTS),
         ("silent_keys", silent_keys::TESTS),

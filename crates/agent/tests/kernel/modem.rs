@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use futures_lite::{StreamExt as _, future};
-use holdover_agent::link_watch::{LinkState, Source};
+use holdover_agent::link_watch::{LinkCondition, Source};
 use holdover_testbed::Namespace;
 use zbus::connection::Builder;
 use zbus::message::Type;
@@ -143,7 +143,7 @@ fn start(near: &Namespace, manager: &ModemManager, more: &str) -> Agent {
 // `modem::only_modem_manager_is_believed`
 fn a_modem_that_loses_its_network_is_an_outage(near: &Namespace) {
     let _lan = Lan::new(near, "192.0.2.", 24);
-    // What was so before the agent started counts.
+    // States from before the agent's start count.
     let mut manager = ModemManager::start(near, REGISTERED);
     let agent = start(near, &manager, "");
     agent.is_down_by(Source::Modem, LIMIT);
@@ -176,22 +176,22 @@ fn a_weak_signal_of_a_modem_is_a_warning(near: &Namespace) {
     let agent = start(near, &manager, "[signals.modem]\nwarn = true\nevery = \"2 s\"\nfloor = \"-110 dBm\"\n");
     assert_eq!(manager.rates.recv_timeout(LIMIT), Ok(2), "it asks for measurements");
     manager.has_quality(8);
-    is(&agent, LinkState::Fading);
+    is(&agent, LinkCondition::Fading);
     manager.has_quality(40);
-    is(&agent, LinkState::Up);
+    is(&agent, LinkCondition::Up);
     manager.measures(-118.0);
-    is(&agent, LinkState::Fading);
+    is(&agent, LinkCondition::Fading);
     for _ in 0..20 {
         manager.measures(-90.0);
     }
-    is(&agent, LinkState::Up);
+    is(&agent, LinkCondition::Up);
     // The quality counts for less than the level.
     manager.has_quality(1);
     manager.has_quality(40);
     // An unknown level is none, as after a fall to 3G.
     manager.measures(-32768.0);
     manager.has_quality(1);
-    is(&agent, LinkState::Fading);
+    is(&agent, LinkCondition::Fading);
     manager.changes_state(CONNECTED, REGISTERED);
     agent.is_down_by(Source::Modem, LIMIT);
     assert_eq!(agent.status().links[0].record.warnings, 3);
@@ -236,7 +236,7 @@ fn only_modem_manager_is_believed(near: &Namespace) {
     let agent = start(near, &manager, "");
     let somebody = future::block_on(Builder::address(manager.daemon.address().as_str()).build()).unwrap();
     // Until the agent listens, which a signal of the right sender shows.
-    while agent.state().0 != LinkState::Down {
+    while agent.state().0 != LinkCondition::Down {
         change_state(&somebody, CONNECTED, REGISTERED);
         manager.changes_state(CONNECTED, REGISTERED);
     }
@@ -254,17 +254,17 @@ fn only_modem_manager_is_believed(near: &Namespace) {
 
 #[track_caller]
 fn is_up(agent: &Agent) {
-    is_within(agent, LinkState::Up, WITHDRAWN);
+    is_within(agent, LinkCondition::Up, WITHDRAWN);
     assert_eq!(agent.state().1, []);
 }
 
 #[track_caller]
-fn is(agent: &Agent, expected: LinkState) {
+fn is(agent: &Agent, expected: LinkCondition) {
     is_within(agent, expected, LIMIT);
 }
 
 #[track_caller]
-fn is_within(agent: &Agent, expected: LinkState, limit: Duration) {
+fn is_within(agent: &Agent, expected: LinkCondition, limit: Duration) {
     let began = Instant::now();
     while agent.state().0 != expected {
         assert!(began.elapsed() < limit, "not {expected:?} but {:?}", agent.state());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use holdover_agent::link_watch::{LinkState, Source};
+use holdover_agent::link_watch::{LinkCondition, Source};
 use holdover_testbed::{Namespace, Tun, TunConfig, wireguard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -188,7 +188,7 @@ fn follows_the_link_below(near: &Namespace, lan: &Lan) {
 }
 
 fn resume_after_cuts(agent: &Agent, streams: &[Stream; 2], plug: impl Fn(bool)) {
-    assert_eq!(agent.state(), (LinkState::Up, vec![]));
+    assert_eq!(agent.state(), (LinkCondition::Up, vec![]));
     for _ in 0..2 {
         let cut_at = Instant::now();
         plug(false);
@@ -197,7 +197,7 @@ fn resume_after_cuts(agent: &Agent, streams: &[Stream; 2], plug: impl Fn(bool)) 
         let [download, upload] = all_resume(streams, || plug(true))[..] else { panic!("two streams") };
         eprintln!("after the carrier below: a download goes on after {download:?}, an upload after {upload:?}");
         assert!(download.max(upload) < RESUMES_WITHIN, "download {download:?}, upload {upload:?}");
-        agent.says(LinkState::Up, NOTICED_WITHIN);
+        agent.says(LinkCondition::Up, NOTICED_WITHIN);
         streams.iter().for_each(|stream| stream.await_more(500_000));
     }
     streams.iter().for_each(Stream::end);
@@ -209,7 +209,7 @@ fn is_down_below(agent: &Agent) {
     let began = Instant::now();
     loop {
         let (state, objections) = agent.state();
-        if state == LinkState::Down && objections.contains(&Source::Lower) {
+        if state == LinkCondition::Down && objections.contains(&Source::Lower) {
             return;
         }
         assert!(began.elapsed() < NOTICED_WITHIN, "{state:?} {objections:?} after {:?}", began.elapsed());
@@ -251,7 +251,7 @@ fn relay(tun: &Tun, socket: &UdpSocket, is_over: &AtomicBool) {
         let mut ready = [tun.as_fd(), socket.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         rustix::io::retry_on_intr(|| poll(&mut ready, Some(&timeout))).unwrap();
         while let Some(bytes) = tun.recv(&mut packet).unwrap() {
-            // What the link below does not accept is lost.
+            // Packets that the link below does not accept are lost.
             let _ = socket.send(&bytes);
         }
         // An error is that of an earlier datagram, or that there is none.

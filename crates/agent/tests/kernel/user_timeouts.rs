@@ -483,7 +483,7 @@ fn the_kernel_has_the_policys_table(_near: &Namespace) {
         timeouts.set_policy(now(), policy(rules)).unwrap();
         let verdicts = connections.map(|(local, remote)| {
             let connection = Connection { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
-            timeouts.decide_in_kernel(connection).unwrap()
+            timeouts.decide_for_test(connection).unwrap()
         });
         assert_eq!(verdicts, expected, "{rules}");
     }

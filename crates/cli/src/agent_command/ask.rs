@@ -9,7 +9,7 @@ use crate::command_support::{print, print_error, print_json, with_causes};
 
 pub(super) fn signal(args: &SignalArgs) -> ExitCode {
     let request =
-        Request::Signal(SignalRequest { event: args.event.into(), interface: args.interface.clone(), lead: args.lead });
+        Request::Signal(SignalRequest { event: args.event.0, interface: args.interface.clone(), lead: args.lead });
     match Client::ask(&args.socket.socket, &request).and_then(Client::answer) {
         Ok(Response::Signalled { links }) => print(&format!("told {}\n", links.join(", "))),
         Ok(_) => unexpected(),

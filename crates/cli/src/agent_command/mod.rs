@@ -6,15 +6,17 @@ mod masking;
 mod run;
 mod self_test;
 mod text;
+#[cfg(feature = "top")]
 mod top;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_agent::config::{Config, ConfigError, DEFAULT_PATH, Time};
-use holdover_agent::control::{DEFAULT_SOCKET, Word};
+use holdover_agent::control::{DEFAULT_SOCKET, EventKind};
 use holdover_agent::features;
 use holdover_agent::link_watch::schedule::Schedule;
 use holdover_agent::policy::Policy;
@@ -49,6 +51,7 @@ enum Command {
     /// Show the links, their connections, and the agent's actions.
     Status(StatusArgs),
     /// The same, live. Keys: s sorts, r reverses, q quits.
+    #[cfg_attr(not(feature = "top"), command(hide = true))]
     Top(SocketArgs),
     /// Show recent actions, by connection.
     #[command(alias = "deeds")]
@@ -94,7 +97,7 @@ struct SocketArgs {
 #[derive(Args, Debug)]
 struct SignalArgs {
     /// The event.
-    event: Event,
+    event: EventArg,
     /// The link; default: all links of the agent.
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
@@ -106,17 +109,8 @@ struct SignalArgs {
 }
 
 /// A link event.
-#[derive(Clone, Copy, ValueEnum, Debug)]
-enum Event {
-    /// It is about to be cut.
-    Fading,
-    /// The predicted cut does not come.
-    Recovered,
-    /// It is cut.
-    Down,
-    /// It is back.
-    Up,
-}
+#[derive(Clone, Copy, Debug)]
+struct EventArg(EventKind);
 
 #[derive(Args, Debug)]
 struct StatusArgs {
@@ -154,7 +148,10 @@ pub(crate) fn run(args: &AgentArgs) -> ExitCode {
         Some(Command::Schema) => print(&Config::schema()),
         Some(Command::Signal(args)) => ask::signal(args),
         Some(Command::Status(args)) => ask::status(args),
+        #[cfg(feature = "top")]
         Some(Command::Top(args)) => top::run(&args.socket),
+        #[cfg(not(feature = "top"))]
+        Some(Command::Top(_)) => crate::refuse_missing("agent top"),
         Some(Command::Actions(args)) => ask::actions(args),
         Some(Command::Test(args)) => self_test::run(args),
         Some(Command::Bugreport(args)) => bugreport::run(args),
@@ -231,13 +228,18 @@ fn read_config(file: Option<&PathBuf>) -> Result<Config, ConfigError> {
     file.map_or_else(Config::read_default, |file| Config::read(file))
 }
 
-impl From<Event> for Word {
-    fn from(event: Event) -> Self {
-        match event {
-            Event::Fading => Self::Fading,
-            Event::Recovered => Self::Recovered,
-            Event::Down => Self::Down,
-            Event::Up => Self::Up,
-        }
+impl ValueEnum for EventArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self(EventKind::Fading), Self(EventKind::Recovered), Self(EventKind::Down), Self(EventKind::Up)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self.0 {
+            EventKind::Fading => "It is about to be cut",
+            EventKind::Recovered => "The predicted cut does not come",
+            EventKind::Down => "It is cut",
+            EventKind::Up => "It is back",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
     }
 }

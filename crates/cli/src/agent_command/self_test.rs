@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use holdover_agent::control::{self, ClientError};
 use holdover_agent::engine::Engine;
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_agent::outcomes::Outcomes;
 use holdover_base::{ByteCount, Duration, Instant};
 use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
@@ -90,7 +90,7 @@ struct Running {
 #[derive(Debug, Serialize)]
 struct RunningLink {
     interface: String,
-    state: LinkState,
+    state: LinkCondition,
     /// Why the agent is not in the path of its packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
@@ -301,9 +301,9 @@ impl Findings {
 impl RunningLink {
     fn in_words(&self) -> String {
         let state = match self.state {
-            LinkState::Up => "up",
-            LinkState::Fading => "fading",
-            LinkState::Down => "down",
+            LinkCondition::Up => "up",
+            LinkCondition::Fading => "fading",
+            LinkCondition::Down => "down",
         };
         match &self.problem {
             Some(problem) => format!("{} ({state}; not attached: {problem})", self.interface),

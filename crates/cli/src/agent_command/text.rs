@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_agent::outcomes::Outcomes;
 use holdover_agent::status::{ActionLine, ConnectionStatus, ContainersStatus, LinkStatus, Status};
 
@@ -56,9 +56,9 @@ pub(super) fn link_cells(link: &LinkStatus) -> [String; 11] {
 fn state(link: &LinkStatus) -> String {
     let objections = || link.objections.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let state = match link.state {
-        LinkState::Up => "up",
-        LinkState::Fading => "fading",
-        LinkState::Down => return format!("down ({})", objections()),
+        LinkCondition::Up => "up",
+        LinkCondition::Fading => "fading",
+        LinkCondition::Down => return format!("down ({})", objections()),
     };
     match link.families_down.first() {
         Some(family) => format!("{state} ({family} down: {})", objections()),
@@ -231,7 +231,7 @@ mod tests {
         assert!(status(&whole).contains("no link is managed"));
         whole.links.push(LinkStatus {
             interface: "wlan0".to_owned(),
-            state: LinkState::Down,
+            state: LinkCondition::Down,
             state_s: 2.0,
             families_down: Vec::new(),
             objections: vec![Source::Carrier, Source::Route],
@@ -256,7 +256,7 @@ mod tests {
         ] {
             assert!(text.contains(says), "{says} is not in\n{text}");
         }
-        whole.links[0].state = LinkState::Up;
+        whole.links[0].state = LinkCondition::Up;
         whole.links[0].families_down = vec![Family::Ipv4];
         assert!(status(&whole).contains("up (IPv4 down: carrier, route)"));
         let problem = Some("net:[4711] of process 7: not permitted".to_owned());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use holdover_agent::control;
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_agent::status::{ConnectionStatus, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -49,9 +49,9 @@ impl Top for Status {
         frame.render_widget(Paragraph::new(format!("holdover {}", text::summary(self))), head);
         let rows = self.links.iter().map(|link| {
             let colour = match link.state {
-                LinkState::Up => Color::Green,
-                LinkState::Fading => Color::Yellow,
-                LinkState::Down => Color::Red,
+                LinkCondition::Up => Color::Green,
+                LinkCondition::Fading => Color::Yellow,
+                LinkCondition::Down => Color::Red,
             };
             (text::link_cells(link).to_vec(), view.style(colour))
         });

@@ -1,9 +1,10 @@
 //! The report of the demo: a page that one would show to others.
 
 use holdover_base::Instant;
-use holdover_lab::run::lateness_metrics;
 use holdover_report::plots::{Panel, Plot, PlotKind, PlottedRun, plots, progress_of_flows};
-use holdover_report::{Article, KernelSummary, Manifest, RecordError, ResultsDir, Summary, VariantSummary};
+use holdover_report::{
+    Article, KernelSummary, LatenessMetrics, Manifest, RecordError, ResultsDir, Summary, VariantSummary,
+};
 use holdover_sim::FlowId;
 use holdover_testbed::kernel_release;
 use holdover_transfers::{CUT_AT, Help, NetPath, TransferDirection, spaced};
@@ -110,7 +111,7 @@ fn summary(story: &Story, played: &Played, version: &str) -> Summary {
     variant.kernel = played.lateness.as_ref().map(|lateness| KernelSummary {
         release: kernel_release(),
         simulated: VARIANT.to_owned(),
-        lateness: lateness_metrics(lateness),
+        lateness: LatenessMetrics::new(lateness.packets(), |share| lateness.quantile(share), lateness.max()),
         hosts: Vec::new(),
         repetitions: Vec::new(),
     });

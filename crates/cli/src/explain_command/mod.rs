@@ -2,7 +2,7 @@
 
 mod input;
 mod live;
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 mod run_directory;
 mod text;
 
@@ -65,8 +65,8 @@ enum ExplainError {
     Capture { path: PathBuf, error: holdover_explain::CaptureReadError },
     #[error("{}: {line}: not an event of a run", path.display())]
     Event { path: PathBuf, line: usize },
-    #[cfg(not(feature = "lab"))]
-    #[error("{} is a directory; this program, for operators, reads captures only, and the complete program the directories of runs", path.display())]
+    #[cfg(not(feature = "demo"))]
+    #[error("{} is a directory; this program reads captures only; the complete one reads the directories of runs, too", path.display())]
     IsDirectory { path: PathBuf },
     #[error("{} is neither a capture nor the directory of a run: there is no events.jsonl and no .pcapng in it", path.display())]
     NotARun { path: PathBuf },
@@ -175,7 +175,7 @@ fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
 }
 
 /// Explains the captures of a run's directory, whose outages are known.
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 fn explain_run(args: &ExplainArgs, path: PathBuf) -> Result<Vec<Explained>, ExplainError> {
     let mut all = Vec::new();
     for directory in run_directory::find(&path)? {
@@ -191,7 +191,7 @@ fn explain_run(args: &ExplainArgs, path: PathBuf) -> Result<Vec<Explained>, Expl
     if all.is_empty() { Err(ExplainError::NothingThere { path, unsupported: Vec::new() }) } else { Ok(all) }
 }
 
-#[cfg(not(feature = "lab"))]
+#[cfg(not(feature = "demo"))]
 fn explain_run(_: &ExplainArgs, path: PathBuf) -> Result<Vec<Explained>, ExplainError> {
     Err(ExplainError::IsDirectory { path })
 }

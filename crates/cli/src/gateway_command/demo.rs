@@ -1,6 +1,6 @@
 //! `holdover gateway demo`.
 
-#[cfg(feature = "lab")]
+#[cfg(feature = "demo")]
 mod page;
 
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub(super) struct DemoArgs {
     #[arg(long, value_name = "GATEWAYS", value_parser = within(2_u8..=8))]
     cluster: Option<u8>,
     /// Write the result to this file, too, as an HTML page.
-    #[cfg(feature = "lab")]
+    #[cfg(feature = "demo")]
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }
@@ -58,7 +58,7 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
         print_error(&missing);
         return ExitCode::from(CANNOT_WORK);
     }
-    #[cfg(feature = "lab")]
+    #[cfg(feature = "demo")]
     if let Some(path) = &args.page
         && let Err(error) = page::check(path)
     {
@@ -73,9 +73,9 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
     };
     match show(args, &stop) {
         Ok(outcomes) => {
-            #[cfg(not(feature = "lab"))]
+            #[cfg(not(feature = "demo"))]
             let written: Option<(&Path, std::io::Result<()>)> = None;
-            #[cfg(feature = "lab")]
+            #[cfg(feature = "demo")]
             let written = args.page.as_deref().map(|path| (path, page::write(path, args.cluster, &outcomes)));
             let printed = match args.json {
                 true => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),

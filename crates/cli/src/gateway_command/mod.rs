@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_gatewayd::config::{Config, DEFAULT_PATH, Mode};
-use holdover_gatewayd::control::{self, ClientError, DEFAULT_SOCKET, MobileState, Request, Response, ask};
+use holdover_gatewayd::control::{self, ClientError, DEFAULT_SOCKET, Request, Response, Standing, ask};
 use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, mount_pins, stop_signal};
 use holdover_gatewayd::features;
 use holdover_host::config_error::ConfigError;
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
         Command::Mobile(args) => {
             let request = Request::Mobile { address: args.address, presence: args.presence.into() };
             match ask(&args.socket.socket, &request) {
-                Ok(_) => print(&format!("noted: {} is {}\n", args.address, MobileState::from(args.presence))),
+                Ok(_) => print(&format!("noted: {} is {}\n", args.address, Standing::from(args.presence))),
                 Err(error) => failed(&error),
             }
         }
@@ -282,7 +282,7 @@ fn unexpected() -> ExitCode {
     failed(&ClientError::unexpected::<Response>())
 }
 
-impl From<PresenceArg> for MobileState {
+impl From<PresenceArg> for Standing {
     fn from(presence: PresenceArg) -> Self {
         match presence {
             PresenceArg::Present => Self::Present,

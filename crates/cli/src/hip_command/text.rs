@@ -40,12 +40,21 @@ pub(super) fn status(status: &Status) -> String {
     if !status.wake {
         text.push_str("TCP is not woken after a move (--no-wake)\n");
     }
+    match status.hold_s {
+        Some(hold) => {
+            let _ = writeln!(text, "TCP connections are held open for {} without an answer", span(hold));
+        }
+        None => text.push_str("TCP connections end by their own limits (hip.toml)\n"),
+    }
     if let Some(serves) = status.serves {
         let _ = writeln!(text, "serves as {serves}: {} clients", status.clients);
     }
     for peer in status.peers.iter().filter(|peer| !peer.services.is_empty()) {
         let name = name(peer);
         let _ = writeln!(text, "{name} serves this host as {}", peer.services.join(", "));
+    }
+    for peer in &status.peers {
+        text.push_str(&held(name(peer), peer));
     }
     // As in `hip top`: the columns of addresses and moves are dropped first.
     let layout = Layout { given_up: &[2, 4], right: &[] };
@@ -64,8 +73,18 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
+/// The connections of a peer that does not answer.
+fn held(name: &str, peer: &PeerStatus) -> String {
+    let Some(silence) = peer.longest_silence_s.filter(|_| peer.held_connections > 0) else { return String::new() };
+    format!("{name} has not answered for {}: {} TCP connections are held open\n", span(silence), peer.held_connections)
+}
+
 fn peer_row(peer: &PeerStatus) -> [String; 5] {
-    let state = if peer.is_moving { format!("{}, moving", peer.state) } else { peer.state.clone() };
+    let state = match (peer.is_moving, peer.is_silent) {
+        (true, _) => format!("{}, moving", peer.state),
+        (false, true) => format!("{}, silent", peer.state),
+        (false, false) => peer.state.clone(),
+    };
     let moves = match peer.last_readdressing_s {
         Some(last) => format!("{} (last {:.0} ms)", peer.counters.readdressed, last * 1e3),
         None => "0".to_owned(),
@@ -90,6 +109,11 @@ fn proxy_status(proxy: &ProxyStatus) -> String {
     });
     let rows = rows.filter_map(|row| <[String; 5]>::try_from(row).ok());
     text.push_str(&columns(["host", "its addresses", "peer", "state", "out / in"], rows));
+    for host in &proxy.hosts {
+        for peer in &host.peers {
+            text.push_str(&held(&format!("for {}, {}", host.name, self::name(peer)), peer));
+        }
+    }
     for (name, reason) in &proxy.left_out {
         let _ = writeln!(text, "without effect: {name}: {reason}");
     }
@@ -97,6 +121,15 @@ fn proxy_status(proxy: &ProxyStatus) -> String {
         let _ = writeln!(text, "dropped from {}: {} packets of other hosts", proxy.interface, proxy.unknown_hosts);
     }
     text
+}
+
+/// A time in its largest unit.
+fn span(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        120.0..7200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.0} h", seconds / 3600.0),
+    }
 }
 
 /// This host, in a line.

@@ -127,17 +127,10 @@ mod tests {
         PeerStatus {
             name: Some(name.to_owned()),
             hit: format!("2001:25::{}", name.len()),
-            lsi: None,
             state: "ESTABLISHED".to_owned(),
-            in_udp: false,
             addresses: vec![[198, 51, 100, 1].into()],
-            known_addresses: Vec::new(),
-            servers: Vec::new(),
-            services: Vec::new(),
-            is_moving: false,
-            last_readdressing_s: None,
-            waiting_packets: 0,
             counters: PeerCounters { bytes_out, readdressed, ..PeerCounters::default() },
+            ..PeerStatus::default()
         }
     }
 

@@ -65,8 +65,9 @@ pub(crate) struct ReproduceArgs {
     /// Continue the latest reproduction below results/.
     #[arg(long, conflicts_with = "out")]
     resume: bool,
-    /// Repeat the measurements of the paper m-tcp's supervisor host with the gateway's daemon on this machine, in some
-    /// seconds, and run no experiments. Needs network namespaces and what the gateway needs.
+    /// Measure this machine's kernel and Holdover's daemons in place of the simulator, and run no experiments: of m-tcp the
+    /// processing at the supervisor host, with the gateway's daemon, in some seconds; of hip-uto-rt a sample of its
+    /// disconnections, with the daemons of `holdover hip`, in some seven minutes. Needs network namespaces.
     #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "jobs", "experiments"])]
     real: bool,
     /// Print JSON instead of text.
@@ -125,7 +126,7 @@ const RESULTS: &str = "results";
 /// Runs the experiments and prints the verdicts. The exit status is that of the runs, independent of the verdicts.
 pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
     if args.real {
-        return real::run(args.what.as_deref(), args.json);
+        return real::run(args);
     }
     match reproduce(args) {
         Ok(text) => print(&text),

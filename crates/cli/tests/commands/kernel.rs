@@ -78,6 +78,39 @@ fn an_interrupted_matrix_says_what_was_kept() {
     assert!(error.starts_with("interrupted; ") && error.contains("captures in captures are kept"), "{error}");
 }
 
+// Claim: An interrupted `conformance` says what is kept: the journal of a grid, and otherwise nothing, with the file that is not written.
+#[test]
+fn an_interrupted_conformance_says_what_was_kept() {
+    if !is_possible() {
+        return;
+    }
+    let place = Place::new("conformance-interrupted");
+    let cases = [
+        (
+            "conformance --json --out page.json --only wake",
+            "nothing was kept: page.json would have been written at the end",
+        ),
+        (
+            "conformance --json --agent --only cubic --journal runs",
+            "the runs that have ended are kept in runs: the same command continues from there",
+        ),
+    ];
+    for (command, kept) in cases {
+        let mut child = place.command(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Its cases run: one thread waits for signals, and each case has some.
+        while fs::read_dir(format!("/proc/{}/task", child.id())).map_or(0, Iterator::count) < 4 {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = Ended::new(command, child.wait_with_output().unwrap());
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        let error = ended.json()["error"].as_str().unwrap().to_owned();
+        assert_eq!(error, format!("interrupted; {kept}"));
+        assert!(!place.path("page.json").exists());
+    }
+}
+
 // Claim: `agent test` detects the outage, and reports whether and when the connection continued, with and without the agent. A
 // wake counts only if the outage was detected and data arrived.
 // Tests: `self_test::a_wake_counts_only_if_the_outage_was_seen_and_data_came`

@@ -47,6 +47,16 @@ fn a_directory_is_run_and_summed_up() {
     assert_eq!(reports[0]["notes"][0], "setting not understood: net.ipv4.tcp_nothing=1");
 }
 
+// Claim: A script that names an IP version of its own has the definitions of that version.
+#[test]
+fn a_script_has_the_definitions_of_its_own_ip_version() {
+    let place = place("packetdrill-own-version");
+    let script = "--ip_version=ipv4\n0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 getsockopt(3, CMSG_LEVEL_IP, IP_MTU, [1500], [4]) = 0\n";
+    place.write("scripts/a/own.pkt", script);
+    let text = place.run("packetdrill scripts/a/own.pkt --ip-version ipv6").well().out;
+    assert!(text.contains("passed   scripts/a/own.pkt"), "{text}");
+}
+
 #[test]
 fn differences_and_invalid_scripts_are_reported() {
     let place = place("packetdrill-differs");

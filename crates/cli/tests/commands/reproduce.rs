@@ -81,7 +81,7 @@ fn a_custom_paper_is_run_judged_and_reported() {
     assert!(page.contains("`holdover reproduce mine --experiments papers`"), "{page}");
     let manifest = fs::read_to_string(place.path("out/manifest.json")).unwrap();
     assert!(manifest.contains("\"seed\": null"), "each scenario has its own: {manifest}");
-    // What was run in the directory is not run again, and says the same.
+    // Runs recorded in the directory are not repeated, and have the same results.
     let again = place.run("reproduce --experiments papers --out out --json").well().json();
     assert_eq!(again["papers"][0]["results"], paper["results"]);
     let text = place.run("reproduce mine/table-1 --experiments papers --out other").well().out;

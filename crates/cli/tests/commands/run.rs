@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Ended, Place, SCENARIO, differences, exchanges, files_but};
 
-/// What says when and how long, and nothing else does.
+/// The only file with dates and durations.
 const OF_THE_DAY: &[&str] = &["manifest.json"];
 
 // Claim: The same scenario and seed write the same bytes into every file except the manifest, with one job and with two; another
@@ -204,7 +204,7 @@ fn results_are_not_mixed_with_what_is_there() {
     let error = place.run(run).refused();
     assert!(error.contains("out") && error.contains("--force"), "{error}");
     assert_eq!(fs::read_dir(place.path("out")).unwrap().count(), 1);
-    // What another run left is replaced; what is not of a run stays.
+    // Files of another run are replaced; other files stay.
     place.run(&format!("{run} --force")).well();
     let cubic = place.path("out/variants/cubic/events.jsonl");
     assert!(cubic.exists());

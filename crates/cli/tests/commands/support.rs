@@ -87,7 +87,7 @@ impl Place {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// What lies in the directory, in order.
+    /// The entries of the directory, in order.
     pub(crate) fn entries(&self) -> Vec<String> {
         let mut names: Vec<String> =
             fs::read_dir(&self.path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -176,7 +176,7 @@ impl Ended {
         self.err
     }
 
-    /// What it printed, as JSON.
+    /// Its output, as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{}: {error}\n{}", self.arguments, self.out))

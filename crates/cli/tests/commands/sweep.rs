@@ -16,7 +16,7 @@ axis = [{ path = "link.radio.loss", label = "loss", values = ["0.5 %", "2 %"] }]
 replicate = { min = 40, max = 40 }
 "#;
 
-/// What may differ between two sweeps of the same: when it was made, and the order in which runs ended.
+/// The files that may differ between two equal sweeps: they have the date, and the order in which runs ended.
 const OF_THE_DAY: &[&str] = &["manifest.json", "journal.jsonl"];
 
 fn journal(dir: &Path) -> String {
@@ -169,6 +169,6 @@ fn an_unreachable_cluster_is_reported_with_a_hint() {
     for part in ["/no/python", "pip install", "HOLDOVER_PYTHON"] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    // What there is of the sweep can be gone on with here.
+    // The interrupted sweep can be continued here.
     place.run("sweep short.toml --out out --set sweep.replicate.min=40 --jobs 2").well();
 }

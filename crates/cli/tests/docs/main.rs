@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::LinkCondition;
 use holdover_agent::metrics::encode_status;
 use holdover_agent::outcomes::Outcomes;
 use holdover_agent::path_engine::Counters;
@@ -218,7 +218,7 @@ fn status() -> Status {
         LinkRecord { outcomes: Outcomes { saved_s: Some(1.0), ..Outcomes::default() }, ..LinkRecord::default() };
     let link = LinkStatus {
         interface: "wwan0".to_owned(),
-        state: LinkState::Up,
+        state: LinkCondition::Up,
         state_s: 1.0,
         families_down: Vec::new(),
         objections: Vec::new(),
@@ -269,7 +269,7 @@ fn files_below(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
     found
 }
 
-/// What stands between backticks in a line.
+/// The texts between backticks in a line.
 fn quoted(page: &str) -> impl Iterator<Item = &str> {
     page.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
@@ -288,7 +288,7 @@ fn dependencies() -> BTreeMap<String, Uses> {
                 [("dependencies", is_fuzz), ("build-dependencies", false), ("dev-dependencies", true)]
             {
                 let table = manifest.get(section).and_then(toml::Value::as_table);
-                let is_ours = |dependency: &str| dependency.starts_with("holdover-");
+                let is_ours = |dependency: &str| dependency == "holdover" || dependency.starts_with("holdover-");
                 for dependency in table.into_iter().flat_map(toml::Table::keys).filter(|name| !is_ours(name)) {
                     let uses = all.entry(dependency.clone()).or_default();
                     (if is_test { &mut uses.tests } else { &mut uses.code }).insert(name.clone());

@@ -99,7 +99,7 @@ impl Area {
 /// Of sentences of more bytes the page has the first part only.
 const LONG: usize = 160;
 
-/// What a test asserts.
+/// A test's claim.
 #[derive(PartialEq, Debug)]
 struct Claim {
     file: PathBuf,

@@ -91,6 +91,18 @@ impl Host {
         command
     }
 
+    /// Writes a file of its directory.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.directory.join(name), text).unwrap();
+    }
+
+    /// The daemon reads its files again, as `systemctl reload` has it do.
+    pub(crate) fn reload(&self) {
+        let daemon = self.daemon.as_ref().expect("a daemon");
+        let pid = rustix::process::Pid::from_child(daemon);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join("s")
     }
@@ -149,12 +161,12 @@ impl Host {
         serde_json::from_str(&self.ok("status --json")).unwrap()
     }
 
-    /// What the daemon says of its first peer.
+    /// The daemon's status of its first peer.
     pub(crate) fn peer(&self) -> serde_json::Value {
         self.status()["peers"][0].clone()
     }
 
-    /// What the daemon says of the peer of this name.
+    /// The daemon's status of the peer of this name.
     pub(crate) fn peer_of(&self, name: &str) -> serde_json::Value {
         let status = self.status();
         status["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).cloned().unwrap()
@@ -217,9 +229,10 @@ pub(crate) fn pair(place: &Place, namespaces: [&Namespace; 2], addresses: [&[&st
     hosts
 }
 
-/// What `tshark` finds in a capture; `None` if it is not installed.
+/// The output of `tshark` for a capture; `None` if it is not installed.
 pub(crate) fn tshark(capture: &Path, arguments: &[&str]) -> Option<String> {
-    let checked = ["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"];
+    let checked = ["ip", "tcp", "udp"].map(|name| format!("{name}.check_checksum:TRUE"));
+    let checked = checked.iter().flat_map(|preference| ["-o", preference]);
     let output = Command::new("tshark").arg("-r").arg(capture).args(checked).args(arguments).output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())

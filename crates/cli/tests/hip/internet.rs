@@ -64,6 +64,21 @@ impl Internet {
         host
     }
 
+    /// Whether the routers drop packets between these two addresses from now on. No host learns of it.
+    pub(crate) fn cut_between(&self, addresses: [&str; 2], is_cut: bool) {
+        for router in &self.routers {
+            let [a, b] = addresses;
+            let chain =
+                format!("type filter hook forward priority -10;\nip saddr {{{a},{b}}} drop\nip daddr {{{a},{b}}} drop");
+            let table = if is_cut {
+                format!("table ip cut {{\nchain through {{\n{chain}\n}}\n}}\n")
+            } else {
+                "delete table ip cut\n".to_owned()
+            };
+            router.enter(|| run("nft", &["-f", "-"], &table)).unwrap();
+        }
+    }
+
     fn plug(&mut self, namespace: &Namespace, link: &str, address: &str) {
         self.ports += 1;
         let port = format!("port{}", self.ports);

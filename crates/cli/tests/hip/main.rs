@@ -14,11 +14,13 @@ mod kernel_esp;
 mod moves;
 mod multipath;
 mod network;
+mod outage;
 mod plain;
 mod proxy;
 mod servers;
 mod talk;
 mod transfer;
+mod wireshark;
 mod words;
 
 use std::process::ExitCode;
@@ -39,9 +41,18 @@ fn main() -> ExitCode {
         }
     };
     // Those with the longest tests first.
-    let kernels =
-        [moves::TESTS, invite::TESTS, talk::TESTS, multipath::TESTS, servers::TESTS, proxy::TESTS, kernel_esp::TESTS]
-            .concat();
+    let kernels = [
+        moves::TESTS,
+        outage::TESTS,
+        invite::TESTS,
+        talk::TESTS,
+        wireshark::TESTS,
+        multipath::TESTS,
+        servers::TESTS,
+        proxy::TESTS,
+        kernel_esp::TESTS,
+    ]
+    .concat();
     let kernels = kernels.into_iter().map(|(name, test)| harness.trial(name, done(test)));
     let words = words::TESTS.iter().chain(dns::TESTS).map(|&(name, test)| Trial::ignorable_test(name, done(test)));
     harness.run(kernels.chain(words).collect())

@@ -50,6 +50,8 @@ pub(crate) struct Network {
     bindings: Bindings,
     /// The longest packet that the router forwards.
     mtu: Arc<AtomicUsize>,
+    /// The router drops everything.
+    is_cut: Arc<AtomicBool>,
     pub(crate) mobile: Namespace,
     pub(crate) server: Namespace,
     is_over: Arc<AtomicBool>,
@@ -74,17 +76,23 @@ impl Network {
         let is_over = Arc::new(AtomicBool::new(false));
         let bindings = Arc::new(Mutex::new([20_000, 30_000]));
         let capture = capture.map(|path| BufWriter::new(File::create(path).unwrap()));
-        let mtu = Arc::new(AtomicUsize::new(usize::MAX));
+        let (mtu, is_cut) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(AtomicBool::new(false)));
         let router = std::thread::spawn({
             let (is_over, bindings, mtu) = (Arc::clone(&is_over), Arc::clone(&bindings), Arc::clone(&mtu));
-            move || route(&tuns, capture, &bindings, &mtu, &is_over)
+            let is_cut = Arc::clone(&is_cut);
+            move || route(&tuns, capture, &bindings, (&mtu, &is_cut), &is_over)
         });
-        Self { bindings, mtu, mobile, server, is_over, router: Some(router) }
+        Self { bindings, mtu, is_cut, mobile, server, is_over, router: Some(router) }
     }
 
     /// Longer packets are dropped from now on, and their senders told.
     pub(crate) fn set_mtu(&self, mtu: usize) {
         self.mtu.store(mtu, Ordering::Relaxed);
+    }
+
+    /// Whether the router drops everything from now on. No host learns of it.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
     /// The translators forget their bindings: the next packet of the mobile host makes others, and what comes for the old ones is dropped.
@@ -152,7 +160,7 @@ fn device(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// What the translators make of a packet; `None` if they drop it.
+/// Translates a packet's addresses; `None` if they drop it.
 fn translate(bytes: Bytes, bindings: &Bindings) -> Option<Bytes> {
     let outside = |index: usize| IpAddr::from([10, 1 + index as u8, 0, 1]);
     let inside = |index: usize| IpAddr::from([192, 168, 1 + index as u8, 2]);
@@ -166,7 +174,7 @@ fn translate(bytes: Bytes, bindings: &Bindings) -> Option<Bytes> {
     for (index, port) in ports.into_iter().enumerate() {
         if packet.src == inside(index) {
             (packet.src, udp.src_port) = (outside(index), port);
-            // What names a private address outside goes nowhere.
+            // A packet to a private address is not routed outside.
             return if packet.dst.to_string().starts_with("192.168.") { None } else { packet.emit().ok() };
         }
         if packet.dst == outside(index) && udp.dst_port == port {
@@ -177,7 +185,7 @@ fn translate(bytes: Bytes, bindings: &Bindings) -> Option<Bytes> {
     None
 }
 
-/// What a router answers to the sender of a packet that is too long (RFC 1191, RFC 8201).
+/// A router's answer to the sender of a packet that is too long (RFC 1191, RFC 8201).
 fn too_big(bytes: &Bytes, mtu: usize) -> Bytes {
     let dropped = Packet::parse_with(bytes.clone(), Checksums::Ignore).unwrap();
     let error = IcmpError::quoting(Unreachable::PacketTooBig { mtu: mtu as u32 }, bytes).unwrap();
@@ -189,7 +197,7 @@ fn route(
     tuns: &[Tun; 3],
     capture: Option<BufWriter<File>>,
     bindings: &Bindings,
-    mtu: &AtomicUsize,
+    (mtu, is_cut): (&AtomicUsize, &AtomicBool),
     is_over: &AtomicBool,
 ) {
     let start = Instant::now();
@@ -207,6 +215,9 @@ fn route(
                 if let Some((writer, interface)) = &mut capture {
                     let at = holdover_base::Instant::ZERO + start.elapsed().into();
                     writer.write_bytes(&pcapng::Record::new(at, *interface), &bytes, bytes.len()).unwrap();
+                }
+                if is_cut.load(Ordering::Relaxed) {
+                    continue;
                 }
                 let mtu = mtu.load(Ordering::Relaxed);
                 let bytes = if bytes.len() > mtu { too_big(&bytes, mtu) } else { bytes };

@@ -136,7 +136,7 @@ fn settle(host: &Namespace, addresses: [&str; 2], gateways: [&str; 2]) {
     .unwrap();
 }
 
-/// What `body` returns while a host has a further address, which need not belong to its network.
+/// Runs `body` while a host has a further address, which need not belong to its network.
 pub(crate) fn with_address<T>(host: &Namespace, address: IpAddr, body: impl FnOnce() -> T) -> T {
     let len = if address.is_ipv4() { 32 } else { 128 };
     let mut netlink = host.enter(|| Netlink::open(host).unwrap()).unwrap();

@@ -1,15 +1,16 @@
 //! Rendezvous servers and relays between real kernels.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::daemon::{Host, Place};
+use crate::daemon::{Host, PATIENCE, Place};
 use crate::internet::{Internet, Masquerade, SERVER};
 use crate::transfer::{Transfer, Way};
 
 pub(crate) const TESTS: &[Test] = &[
     ("two_hosts_behind_translators_talk_directly", two_hosts_behind_translators_talk_directly),
     ("data_goes_by_way_of_a_relay_where_ports_are_random", data_goes_by_way_of_a_relay_where_ports_are_random),
+    ("a_direct_path_that_dies_is_replaced_by_the_relay", a_direct_path_that_dies_is_replaced_by_the_relay),
     ("both_hosts_move_at_once_and_find_each_other", both_hosts_move_at_once_and_find_each_other),
 ];
 
@@ -72,6 +73,51 @@ fn two_hosts_behind_translators_talk_directly() {
 
 fn data_goes_by_way_of_a_relay_where_ports_are_random() {
     behind_translators("nat-relay", Masquerade::Random);
+}
+
+/// A middlebox begins to drop what goes directly, in the middle of a transfer.
+// Claim: Where a direct path between two hosts behind translators dies and neither moves, their TCP connection continues through the
+// relay within ten seconds, and directly again some time after the path is back.
+fn a_direct_path_that_dies_is_replaced_by_the_relay() {
+    let (place, mut internet) = (Place::new("direct-dies"), Internet::new());
+    let outside = ["198.51.100.1", "198.51.100.2"];
+    let a = internet.host_behind("alice", 1, outside[0], Masquerade::Preserving);
+    let b = internet.host_behind("bob", 2, outside[1], Masquerade::Preserving);
+    let s = internet.host("server", SERVER);
+    let [alice, bob, server] = three(&place, [&a, &b, &s], "relay");
+    alice.ok("ping bob --count 3");
+    let is_at = |peer: &serde_json::Value, address: &str| {
+        peer["addresses"].as_array().is_some_and(|it| it.iter().any(|it| it == address))
+    };
+    alice.wait_for_peer("bob", "found directly", |peer| is_at(peer, outside[1]));
+    bob.wait_for_peer("alice", "found directly", |peer| is_at(peer, outside[0]));
+    let relayed = || server.status()["counters"]["relayed_esp"].as_u64().unwrap();
+    let transfer = Transfer::start(Way::FromMobile, &a, &b, bob.hit());
+    transfer.wait_for_more(1_000_000);
+    let before = relayed();
+    let cut_at = Instant::now();
+    internet.cut_between(outside, true);
+    // What is on its way arrives.
+    std::thread::sleep(Duration::from_millis(200));
+    transfer.wait_for_more(500_000);
+    eprintln!("half a megabyte {:?} after the cut", cut_at.elapsed());
+    assert!(cut_at.elapsed() < Duration::from_secs(12), "{:?}", cut_at.elapsed());
+    assert!(relayed() > before + 300, "{} were relayed", relayed() - before);
+    for (host, peer) in [(&alice, "bob"), (&bob, "alice")] {
+        let peer = host.peer_of(peer);
+        assert_eq!((&peer["silent_paths"], &peer["is_silent"]), (&1.into(), &false.into()), "{peer}");
+    }
+    internet.cut_between(outside, false);
+    let patience = Instant::now() + PATIENCE * 2;
+    loop {
+        let before = relayed();
+        transfer.wait_for_more(500_000);
+        if relayed() < before + 10 {
+            break;
+        }
+        assert!(Instant::now() < patience, "still through the relay: {}", alice.log());
+    }
+    transfer.end();
 }
 
 fn both_hosts_move_at_once_and_find_each_other() {

@@ -52,7 +52,7 @@ fn two_hosts_talk_after_one_command_each() {
     assert!(!mobile.socket().exists());
 }
 
-/// What the daemon there tells Prometheus.
+/// The daemon's answer to Prometheus there.
 fn scrape(namespace: &Namespace) -> String {
     use std::io::{Read as _, Write as _};
     namespace

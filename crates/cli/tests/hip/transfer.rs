@@ -22,7 +22,7 @@ fn byte(at: u64) -> u8 {
     (at % 251) as u8 ^ (at / 251) as u8
 }
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     ToMobile,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::place::{Place, soon};
 use super::run::Run;
-use crate::grid::{GridPlace as _, Runs, median};
+use crate::grid::{GridPlace as _, Runs, lower_median};
 use crate::page::in_millis;
 use crate::results;
 
@@ -79,9 +79,9 @@ impl Cell {
 
     fn new(place: Place, runs: &[Run], uncut: &[Run]) -> Self {
         let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
-        let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
+        let of = |value: fn(&RunRow) -> Option<f64>| lower_median(rows.iter().map(value));
         let completion_s = of(|run| run.completion_s);
-        let uncut_s = median(uncut.iter().map(|run| run.measured.completion.map(Duration::as_secs_f64)));
+        let uncut_s = lower_median(uncut.iter().map(|run| run.measured.completion.map(Duration::as_secs_f64)));
         let cut_s = place.transfer.cut.unwrap_or(Duration::ZERO).as_secs_f64();
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.completion_s == completion_s);
         let figures = Figures {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::kinds::Use;
 use super::place::Place;
 use super::world::Run;
-use crate::grid::{GridPlace as _, Runs, median};
+use crate::grid::{GridPlace as _, Runs, lower_median};
 use crate::page::{in_millis, millis_or_never, seconds_or_never};
 use crate::results;
 
@@ -66,7 +66,7 @@ impl Cell {
 
     fn new(place: Place, runs: &[Run]) -> Self {
         let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
-        let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
+        let of = |value: fn(&RunRow) -> Option<f64>| lower_median(rows.iter().map(value));
         let total_s = of(|run| run.total_s);
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.total_s == total_s);
         let figures = Figures {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::place::{Link, Mode, Place, bound};
 use super::world::Run;
-use crate::grid::{GridPlace as _, Runs, median};
+use crate::grid::{GridPlace as _, Runs, lower_median};
 use crate::page::in_millis;
 use crate::results;
 
@@ -54,7 +54,7 @@ impl Cell {
     fn new(place: Place, runs: &[Run], uncut: &[Run]) -> Self {
         let seconds = |run: &Run| run.total.map(Duration::as_secs_f64);
         let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
-        let total_s = median(rows.iter().map(|row| row.total_s));
+        let total_s = lower_median(rows.iter().map(|row| row.total_s));
         let cut_s = place.cut.unwrap_or(Duration::ZERO).as_secs_f64();
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.total_s == total_s);
         let figures = Figures {
@@ -63,9 +63,11 @@ impl Cell {
             direction: place.direction,
             cut_s,
             mode: place.mode,
-            first_data_ms: median(rows.iter().map(|row| row.first_data_ms)),
+            first_data_ms: lower_median(rows.iter().map(|row| row.first_data_ms)),
             total_s,
-            ideal_share: median(uncut.iter().map(seconds)).zip(total_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
+            ideal_share: lower_median(uncut.iter().map(seconds))
+                .zip(total_s)
+                .map(|(uncut, taken)| (uncut + cut_s) / taken),
         };
         // The first packets after the return, of the run with the median total.
         let trace = typical.map_or(Vec::new(), |(run, _)| run.trace.clone());

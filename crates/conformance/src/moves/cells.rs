@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::place::{LOSSY_BOUND, Means, Place, Use};
 use super::run::Run;
-use crate::grid::{Runs, median};
+use crate::grid::{Runs, lower_median};
 use crate::page::{in_millis, millis_or_never};
 use crate::results;
 
@@ -61,7 +61,7 @@ impl Cell {
 
     pub(super) fn new(place: Place, runs: &[Run]) -> Self {
         let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
-        let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
+        let of = |value: fn(&RunRow) -> Option<f64>| lower_median(rows.iter().map(value));
         let figures = Figures {
             kind: place.kind().name,
             usage: place.usage,

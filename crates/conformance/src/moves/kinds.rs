@@ -36,8 +36,8 @@ const fn v6(link: &'static str, network: u16) -> Attachment {
     Attachment { link, address: IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, network, 0, 0, 0, 0, 0, 2)) }
 }
 
-const WIFI: Attachment = v4("wifi", [10, 1, 0, 2]);
-const LTE: Attachment = v4("lte", [10, 2, 0, 2]);
+pub(super) const WIFI: Attachment = v4("wifi", [10, 1, 0, 2]);
+pub(super) const LTE: Attachment = v4("lte", [10, 2, 0, 2]);
 const WIFI_V6: Attachment = v6("wifi", 1);
 const LTE_V6: Attachment = v6("lte", 2);
 /// Behind the translators of the two links.

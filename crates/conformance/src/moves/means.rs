@@ -41,10 +41,10 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> MeansError {
 pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    pub(super) fn new() -> Result<Self, MeansError> {
+    /// At the place that `directory` has for its name.
+    pub(super) fn new(directory: fn(&str) -> PathBuf) -> Result<Self, MeansError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("holdover-moves-{}-{number}", std::process::id()));
+        let path = directory(&format!("moves-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir(&path).map_err(failed(path.display().to_string()))?;
         Ok(Self(path))
     }

@@ -2,6 +2,7 @@
 //! `wireguard-go` and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
 
 mod cells;
+pub mod disconnections;
 mod exchange;
 mod kinds;
 mod means;
@@ -27,6 +28,8 @@ use run::{MovesError, Run};
 pub struct MovesGrid {
     /// The programs that carry connections.
     pub programs: Programs,
+    /// The directory with this name for the files of a run, which creates and removes it.
+    pub directory: fn(&str) -> PathBuf,
 }
 
 /// The programs that carry connections.
@@ -59,7 +62,7 @@ impl Grid for MovesGrid {
 
     fn run(&self, place: Place, machine: &Lateness) -> Result<Run, MovesError> {
         let misses = |run: &Run| !Cell::new(place, std::slice::from_ref(run)).misses.is_empty();
-        run::run(place, &self.programs, machine, misses)
+        run::run(place, self, machine, misses)
     }
 
     fn report(&self, _: Lateness, outcome: Outcome<Place, Run>, head: Head) -> Report {

@@ -8,17 +8,19 @@ use std::thread::sleep;
 use std::time::{Duration as WallDuration, Instant};
 
 use holdover_base::{ByteCount, Duration};
-use holdover_link::{LinkConfig, QueueLimit, Rate};
-use holdover_testbed::Lateness;
+use holdover_host::sysctl::SysctlError;
+use holdover_link::{LinkConfig, Loss, QueueLimit, Rate};
 use holdover_testbed::access::{AccessError, AccessLink, AccessNetwork, Attachment};
+use holdover_testbed::{Lateness, NamespaceError};
+use holdover_transfers::NetPath;
 use serde::{Deserialize, Serialize};
 
-use super::Programs;
+use super::MovesGrid;
 use super::exchange::{Packets, Seen};
 use super::kinds::{OVERLAP, RENDEZVOUS, SERVER, SERVER_V6};
 use super::means::{Directory, HipHost, MeansError, WireGuard, allow_multipath, change_endpoint};
 use super::place::{KEY, KEYS, Means, Place, Use};
-use super::transfer::{Arrivals, Transfer, TransferError};
+use super::transfer::{Arrivals, SocketOptions, Transfer, TransferError};
 use crate::grid;
 
 /// The time that the link takes for a transfer's data, without headers.
@@ -31,16 +33,16 @@ const EXCHANGE_PATIENCE: WallDuration = WallDuration::from_secs(20);
 /// The pause between two such exchanges.
 const PAUSE: WallDuration = WallDuration::from_millis(100);
 const POLL_EVERY: WallDuration = WallDuration::from_millis(5);
-const PORT: u16 = 5001;
+pub(super) const PORT: u16 = 5001;
 /// The seed of the losses of the next run.
 static NEXT_SEED: AtomicU64 = AtomicU64::new(1);
 /// The hosts.
-const MOBILE: usize = 0;
-const FIXED: usize = 1;
+pub(super) const MOBILE: usize = 0;
+pub(super) const FIXED: usize = 1;
 const THIRD: usize = 2;
 /// Their links, in the order of [`links`].
 const LINKS_OF_MOBILE: Range<usize> = 0..2;
-const LINKS_OF_SERVER: Range<usize> = 2..4;
+pub(super) const LINKS_OF_SERVER: Range<usize> = 2..4;
 
 /// The result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -73,6 +75,10 @@ pub enum MovesError {
     Means(#[from] MeansError),
     #[error("the connection")]
     Transfer(#[from] TransferError),
+    #[error("the namespace")]
+    Namespace(#[from] NamespaceError),
+    #[error("a setting of the kernel")]
+    Sysctl(#[from] SysctlError),
     #[error("the machine is too busy")]
     TooBusy,
 }
@@ -80,13 +86,13 @@ pub enum MovesError {
 /// Makes a run. It is made again if it `misses` a bound and the machine was late meanwhile by [`Lateness::EXCUSE`] or more.
 pub(super) fn run(
     place: Place,
-    programs: &Programs,
+    grid: &MovesGrid,
     machine: &Lateness,
     misses: impl Fn(&Run) -> bool,
 ) -> Result<Run, MovesError> {
     let is_spoiled = |run: &Run| place.usage != Use::Exchange && run.lateness >= Lateness::EXCUSE && misses(run);
     let once = |tries| {
-        let mut run = World::new(place, programs)?.run(machine)?;
+        let mut run = World::new(place, grid)?.run(machine)?;
         run.tries = tries;
         Ok::<_, MovesError>(Some(run))
     };
@@ -106,12 +112,12 @@ struct World {
 }
 
 impl World {
-    fn new(place: Place, programs: &Programs) -> Result<Self, MovesError> {
+    fn new(place: Place, grid: &MovesGrid) -> Result<Self, MovesError> {
         let kind = place.kind();
-        let (directory, packets) = (Directory::new()?, Packets::default());
+        let (directory, packets) = (Directory::new(grid.directory)?, Packets::default());
         let names = ["mobile", "server", "rendezvous"];
-        let seed = NEXT_SEED.fetch_add(1, Ordering::Relaxed);
-        let network = AccessNetwork::new(&names, &links(place), seed, packets.observer())?;
+        let links = links(place.path, kind.loss);
+        let network = AccessNetwork::new(&names, &links, next_seed(), packets.observer())?;
         network.attach(MOBILE, &kind.ends[0])?;
         network.attach(FIXED, &SERVER)?;
         network.attach(FIXED, &SERVER_V6)?;
@@ -129,9 +135,9 @@ impl World {
         let namespaces = [world.network.host(MOBILE), world.network.host(FIXED)];
         match place.means {
             Means::Plain => {}
-            Means::Hip | Means::HipWithoutWake => world.start_hip(&programs.holdover)?,
+            Means::Hip | Means::HipWithoutWake => world.start_hip(&grid.programs.holdover)?,
             Means::WireGuard => {
-                let daemons = WireGuard::start(&programs.wireguard_go, &world.directory, namespaces, outside)?;
+                let daemons = WireGuard::start(&grid.programs.wireguard_go, &world.directory, namespaces, outside)?;
                 world._wireguard = Some(daemons);
                 world.server = (WireGuard::server(), PORT).into();
             }
@@ -186,7 +192,8 @@ impl World {
             _ => ByteCount(place.path.amount(TRANSFER_TIME).0).0,
         };
         let hosts = [self.network.host(MOBILE), self.network.host(FIXED)];
-        let transfer = Transfer::start(place.usage, amount, hosts, self.server, place.means == Means::Multipath)?;
+        let options = SocketOptions { is_multipath: place.means == Means::Multipath, ..SocketOptions::default() };
+        let transfer = Transfer::start(place.usage, amount, hosts, self.server, options)?;
         sleep((transfer.began_at + MOVES_AFTER).saturating_duration_since(Instant::now()));
         let moved_at = self.move_once()?;
         let give_up_at = moved_at + place.patience().into();
@@ -267,7 +274,7 @@ impl World {
         let to = &self.place.kind().ends[1];
         match self.place.usage {
             Use::Upload => seen.from == outside(to),
-            _ => links(self.place)[seen.link].name == to.link,
+            _ => links(self.place.path, self.place.kind().loss)[seen.link].name == to.link,
         }
     }
 
@@ -303,6 +310,10 @@ impl World {
     }
 }
 
+pub(super) fn next_seed() -> u64 {
+    NEXT_SEED.fetch_add(1, Ordering::Relaxed)
+}
+
 /// When the receiver's program first got data that a packet of the new path had brought: the last packet before it on the receiver's
 /// links was one. `packets` are those of all hosts since the move, in order.
 fn first_data(
@@ -319,7 +330,7 @@ fn first_data(
 /// From the move on, while both addresses are there and after that.
 fn longest_pause(arrivals: &Arrivals, moved_at: Instant) -> Option<WallDuration> {
     let over_at = moved_at + OVERLAP.into();
-    // Silence that lasts is no pause.
+    // Silence that lasts is not a pause.
     arrivals.iter().find(|(at, _)| *at >= over_at)?;
     let pauses = arrivals.windows(2).filter(|pair| pair[1].0 >= moved_at);
     pauses.map(|pair| pair[1].0 - pair[0].0.max(moved_at)).max()
@@ -336,12 +347,12 @@ fn outside(attachment: &Attachment) -> IpAddr {
 }
 
 /// The links of the hosts: two of the mobile one with the path's rate and queue, and the others without limits.
-fn links(place: Place) -> Vec<AccessLink> {
+pub(super) fn links(path: NetPath, loss: Loss) -> Vec<AccessLink> {
     let access = LinkConfig {
-        rate: Rate::Fixed(place.path.rate),
-        delay: place.path.delay,
-        queue_limit: QueueLimit::Packets(place.path.queue),
-        loss: place.kind().loss,
+        rate: Rate::Fixed(path.rate),
+        delay: path.delay,
+        queue_limit: QueueLimit::Packets(path.queue),
+        loss,
         ..LinkConfig::default()
     };
     let v4 = |second| (IpAddr::from(Ipv4Addr::new(10, second, 0, 0)), 16);

@@ -44,6 +44,14 @@ pub(super) struct Transfer {
     _listener: Socket,
 }
 
+/// The options of the sockets of both ends.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct SocketOptions {
+    pub(super) is_multipath: bool,
+    /// `TCP_USER_TIMEOUT`.
+    pub(super) user_timeout: Option<Duration>,
+}
+
 /// The byte at a place of the stream: its period fits no power of two.
 fn byte(at: u64) -> u8 {
     (at % 251) as u8 ^ (at / 251) as u8
@@ -65,21 +73,21 @@ impl Transfer {
         amount: u64,
         [mobile, server]: [&Namespace; 2],
         address: SocketAddr,
-        is_multipath: bool,
+        options: SocketOptions,
     ) -> Result<Self, TransferError> {
         let listener = server.enter(|| {
-            let listener = open(address, is_multipath)?;
+            let listener = open(address, options.is_multipath)?;
             listener.bind(&SocketAddr::new(any(address.ip()), address.port()).into())?;
             listener.listen(1)?;
             listener.set_read_timeout(Some(PATIENCE)).map(|()| listener)
         })?;
         let listener = listener.map_err(failed("listening"))?;
         let connected = mobile.enter(|| {
-            let socket = open(address, is_multipath)?;
+            let socket = open(address, options.is_multipath)?;
             socket.connect_timeout(&address.into(), PATIENCE).map(|()| socket)
         })?;
-        let connected = ready(connected.map_err(failed("connecting"))?)?;
-        let accepted = ready(listener.accept().map_err(failed("accepting"))?.0)?;
+        let connected = ready(connected.map_err(failed("connecting"))?, options)?;
+        let accepted = ready(listener.accept().map_err(failed("accepting"))?.0, options)?;
         let (is_over, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (from, to) = if usage == Use::Download { (accepted, connected) } else { (connected, accepted) };
         let began_at = Instant::now();
@@ -113,6 +121,11 @@ impl Transfer {
         self.received.load(Ordering::Relaxed) >= self.amount || self.receiver.is_finished()
     }
 
+    /// Whether the connection has failed at its sender, whose thread waits for [`Self::end`] otherwise.
+    pub(super) fn is_broken(&self) -> bool {
+        self.sender.is_finished()
+    }
+
     /// Ends it, wherever it is.
     ///
     /// # Errors
@@ -142,7 +155,8 @@ fn over_or<T>(joined: std::thread::Result<T>) -> T {
     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn ready(socket: Socket) -> Result<TcpStream, TransferError> {
+fn ready(socket: Socket, options: SocketOptions) -> Result<TcpStream, TransferError> {
+    socket.set_tcp_user_timeout(options.user_timeout).map_err(failed("a socket's options"))?;
     let stream = TcpStream::from(OwnedFd::from(socket));
     let set = stream.set_read_timeout(Some(TURN)).and_then(|()| stream.set_write_timeout(Some(TURN)));
     set.and_then(|()| stream.set_nodelay(true)).map_err(failed("a socket's options"))?;

@@ -226,7 +226,7 @@ fn usual_parts(direction: Direction, has_data: bool, before: &Flow) -> Vec<Part>
     parts
 }
 
-/// What a packet needs as well that begins or ends a measurement: of the round trip, or of the bytes in flight.
+/// The additional needs of a packet that begins or ends a measurement: of the round trip, or of the bytes in flight.
 fn parts_of_measurements(direction: Direction, before: &Flow, after: &Flow) -> Vec<Part> {
     let mut parts = Vec::new();
     if before.flags != after.flags {

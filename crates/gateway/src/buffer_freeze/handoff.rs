@@ -28,13 +28,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Action, Connection, ControlMessage, Direction, Injected, LastSent, Presence};
+use holdover_filter::{Connection, ControlMessage, Direction, Injected, Presence};
+use holdover_flow::{Flow, FlowRecord};
 use holdover_wire::{Flags, Packet, Segment};
 
 use super::arriving::Arriving;
-use super::{BufferFreeze, BufferFreezeConfig, Mode, State};
+use super::{BufferFreeze, BufferFreezeConfig, State, mark_lost, watch};
 use crate::cache::Cache;
-use crate::handoff::{CopyRecord, Event, Exchange, FlowRecord, HandoffConfig, Message, STRAGGLERS, Standing, Unsplit};
+use crate::freeze::last_ack;
+use crate::handoff::{CopyRecord, Event, Exchange, HandoffConfig, Message, StateRecord, Unsplit, Whereabouts};
+use crate::path::{FlowPath, is_shut};
+use crate::stragglers::STRAGGLERS;
 use crate::timer::LocalTimer;
 
 /// How long the old base station waits for the request for a host that has moved: the request is repeated after 200,
@@ -123,13 +127,15 @@ impl BufferFreeze {
         }
         let mobile = connection.mobile().ip();
         let is_reported = peers.reported.contains_key(&mobile);
-        let asks = match peers.exchange.standing(now, mobile) {
-            Standing::Elsewhere { since } if is_reported || direction == Direction::Outgoing || since < STRAGGLERS => {
+        let asks = match peers.exchange.whereabouts(now, mobile) {
+            Whereabouts::Elsewhere { since }
+                if is_reported || direction == Direction::Outgoing || since < STRAGGLERS =>
+            {
                 return true;
             }
-            Standing::Elsewhere { .. } => true,
-            Standing::Unknown => !is_reported && !self.connections.get(connection).is_some_and(State::is_known),
-            Standing::Asking | Standing::Settled => false,
+            Whereabouts::Elsewhere { .. } => true,
+            Whereabouts::Unknown => !is_reported && !is_known(&self.path, connection),
+            Whereabouts::Asking | Whereabouts::Settled => false,
         };
         if asks {
             peers.exchange.ask(now, mobile);
@@ -140,15 +146,15 @@ impl BufferFreeze {
 
     /// Whether a packet of the fixed host waits for copies of earlier ones. A probe is answered all the same.
     pub(super) fn waits_for_copies(&mut self, now: Instant, connection: Connection, packet: &Packet) -> bool {
-        let Self { config, connections, peers, ready, .. } = self;
+        let Self { config, path, peers, .. } = self;
         let (Some(peers), Some(segment)) = (peers, packet.tcp()) else { return false };
         let is_data = segment.seq_len() > 0 && !segment.flags.intersects(Flags::SYN | Flags::RST);
         if !config.buffers || !is_data {
             return false;
         }
-        let (is_known, stored) =
-            connections.get(connection).map_or((false, 0), |state| (state.is_known(), state.cache.bytes()));
-        let may_come = !is_known && peers.exchange.standing(now, connection.mobile().ip()) == Standing::Asking;
+        let stored = path.value(connection).map_or(0, |state| state.cache.bytes());
+        let may_come = !is_known(path, connection)
+            && peers.exchange.whereabouts(now, connection.mobile().ip()) == Whereabouts::Asking;
         if may_come {
             // It begins to wait unless too many connections do.
             let _ = peers.arriving(now, connection);
@@ -157,16 +163,16 @@ impl BufferFreeze {
         if !arriving.is_some_and(|arriving| arriving.keep(now, packet, config.buffer_bytes.saturating_sub(stored))) {
             return false;
         }
-        let state = connections.observe(now, Direction::Outgoing, connection, segment).value;
-        if state.is_probe(segment) {
-            state.answer_probe(connection, ready);
+        path.add(now, connection);
+        if path.is_shut(connection) {
+            let _ = path.follow(now, Direction::Outgoing, &mut packet.clone());
         }
         true
     }
 
     /// Sends the packets of a connection that have waited, if they are due and the mobile host is here.
     fn release(&mut self, now: Instant, connection: Connection) {
-        let Self { config, connections, agenda, peers, ready, actions, .. } = self;
+        let Self { config, path, peers, ready, .. } = self;
         let Some(peers) = peers else { return };
         let is_here = peers.is_here(connection.mobile().ip());
         let Some(arriving) = peers.arriving.get_mut(&connection).filter(|arriving| arriving.is_due() && is_here) else {
@@ -176,21 +182,17 @@ impl BufferFreeze {
         if arriving.is_last() {
             peers.arriving.remove(&connection);
         }
-        let Some(state) = connections.get_mut(connection) else {
-            return send_unseen(copies, ready);
-        };
-        if state.forward(now, config, copies, ready) {
-            actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "released" });
-            if state.due.is_none() {
-                let due = state.freezes_at(now, config);
-                agenda.set(connection, &mut state.due, due);
-            }
+        if path.value(connection).is_none() {
+            send_unseen(copies, ready);
+        } else if forward(now, config, path, connection, copies, ready) {
+            path.tell(now, connection, "released");
+            watch(now, config, path, connection, false);
         }
     }
 
     /// Adds the packets that have waited to the copies of their connections.
     fn absorb(&mut self, now: Instant, mobile: IpAddr, with_incomplete: bool) {
-        let Self { connections, peers: Some(peers), ready, .. } = self else { return };
+        let Self { path, peers: Some(peers), ready, .. } = self else { return };
         for connection in peers.arriving_of(mobile) {
             let arriving = peers.arriving.get_mut(&connection);
             let Some(arriving) = arriving.filter(|arriving| with_incomplete || arriving.is_due()) else { continue };
@@ -198,9 +200,10 @@ impl BufferFreeze {
             if with_incomplete || arriving.is_last() {
                 peers.arriving.remove(&connection);
             }
-            match connections.get_mut(connection) {
-                Some(state) => state.absorb(now, copies),
-                None => send_unseen(copies, ready),
+            if path.value(connection).is_some() {
+                absorb(now, path, connection, copies);
+            } else {
+                send_unseen(copies, ready);
             }
         }
     }
@@ -222,7 +225,7 @@ impl BufferFreeze {
             }
             Presence::Moved => {
                 peers.reported.insert(mobile, false);
-                if !matches!(peers.exchange.standing(now, mobile), Standing::Elsewhere { .. }) {
+                if !matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
                     peers.leaving.insert(mobile, now + ASKED_WITHIN);
                 }
             }
@@ -233,7 +236,7 @@ impl BufferFreeze {
     /// A mobile host has arrived: its connections may be at another base station.
     pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
-        if matches!(peers.exchange.standing(now, mobile), Standing::Unknown | Standing::Elsewhere { .. }) {
+        if matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
             peers.exchange.ask(now, mobile);
             self.handle_peers(now);
         }
@@ -278,26 +281,25 @@ impl BufferFreeze {
             // The mobile host has come here since.
             return peers.exchange.give(now, peer, mobile, id, Vec::new());
         }
-        let of_mobile = |connection: &Connection| connection.mobile().ip() == mobile;
-        let is_known =
-            self.connections.live().any(|(connection, state)| of_mobile(&connection) && state.acked.is_some());
+        let is_known = self.path.live_of(mobile).into_iter().any(|known| self.path.acked(known).is_some());
         if !is_known && self.peers.as_ref().is_some_and(|peers| peers.exchange.has_to_wait(mobile, id)) {
             // The requested records may arrive here first. The peer repeats its request.
             return;
         }
         self.absorb(now, mobile, true);
-        let Self { connections, agenda, away, peers: Some(peers), ready, actions, .. } = self else { return };
+        let Self { path, away, peers: Some(peers), ready, .. } = self else { return };
         let (mut records, mut copies) = (Vec::new(), Vec::new());
-        for (connection, state) in connections.live_mut().filter(|(connection, _)| of_mobile(connection)) {
-            match state.record(connection) {
+        for connection in path.live_of(mobile) {
+            let Some((flow, state)) = path.get_both(connection) else { continue };
+            match state.record(now, connection, flow) {
                 Some((record, copied)) => {
                     records.push(record);
                     copies.extend(copied);
-                    actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "handed on" });
+                    path.tell(now, connection, "handed on");
                 }
                 None => state.send_after(ready),
             }
-            state.forget(agenda, connection);
+            path.forget(connection);
         }
         records.append(&mut copies);
         // The arrival of these was not confirmed; if another peer requests them, its own are newer.
@@ -310,43 +312,59 @@ impl BufferFreeze {
     /// Handles a record. An invalid one was sent as such, not damaged on its way: repeating the request does not help.
     fn take(&mut self, now: Instant, record: &Bytes) {
         match Unsplit::parse(record) {
-            Ok(Unsplit::Flow(record)) => self.take_over(now, &record),
+            Ok(Unsplit::State(record)) => self.take_over(now, &record),
             Ok(Unsplit::Copy(record)) => self.take_copy(now, &record),
             Err(_) => {}
         }
     }
 
     /// Takes over a connection of another base station, unless a newer state of it is known.
-    fn take_over(&mut self, now: Instant, record: &FlowRecord) {
-        let Self { config, connections, agenda, peers: Some(peers), ready, actions, .. } = self else { return };
-        let connection = record.connection;
-        let noted = connections.observe(now, Direction::Outgoing, connection, &record.shown());
-        let (state, is_over) = (noted.value, noted.is_over);
-        if is_over || state.is_begun || state.epoch >= record.epoch {
+    fn take_over(&mut self, now: Instant, record: &StateRecord) {
+        let Self { config, path, peers: Some(peers), ready, .. } = self else { return };
+        let connection = record.flow.connection();
+        let flow = record.flow.revive(now);
+        let Some(acked) = flow.half(Direction::Incoming).acked() else { return };
+        path.add(now, connection);
+        let Some((known, state)) = path.get_both(connection) else { return };
+        if known.is_over() || state.is_begun || state.epoch >= record.epoch {
             return;
         }
-        actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "took over" });
-        state.resume(config, record, ready);
-        let is_here = peers.is_here(connection.mobile().ip());
         let copies = if config.buffers { record.copies } else { 0 };
+        let newest = known.half(Direction::Incoming).acked();
+        let (is_newer_here, is_superseded) = (newest.is_some(), record.flow.supersedes(known));
+        state.epoch = record.epoch;
+        if let Some(estimate) = record.round_trip.filter(|_| state.timer.estimate().is_none()) {
+            state.timer = LocalTimer::continuing(estimate);
+        }
+        let is_inserted = !is_newer_here || is_superseded;
+        state.cache.acknowledge(newest.filter(|_| !is_inserted).unwrap_or(acked));
+        path.tell(now, connection, "took over");
+        if is_inserted {
+            path.insert(now, connection, flow);
+        }
+        if !is_newer_here {
+            resume(now, config, record, path, ready);
+        }
+        let is_here = peers.is_here(connection.mobile().ip());
         if (copies > 0 || peers.arriving.contains_key(&connection))
             && let Some(arriving) = peers.arriving(now, connection)
         {
             arriving.note_state(now, record.epoch, copies);
         }
-        if is_here && copies == 0 && state.mode == Mode::PersistReply {
-            state.reopen(now, connection, ready, actions);
+        if copies > 0 && is_here {
+            watch(now, config, path, connection, true);
+        } else if is_here && path.is_shut(connection) {
+            mark_lost(path, connection);
+            path.freeze(connection.mobile().ip(), |control, flows| control.thaw(now, connection, flows));
         }
-        let due = state.freezes_at(now, config).filter(|_| is_here || state.mode == Mode::Normal);
-        agenda.set(connection, &mut state.due, due);
         self.release(now, connection);
     }
 
     /// Keeps a copy of another base station until it can be sent.
     fn take_copy(&mut self, now: Instant, record: &CopyRecord) {
-        let Self { config, connections, peers: Some(peers), .. } = self else { return };
+        let Self { config, path, peers: Some(peers), .. } = self else { return };
         let (is_begun, stored) =
-            connections.get(record.connection).map_or((false, 0), |state| (state.is_begun, state.cache.bytes()));
+            path.value(record.connection).map_or((false, 0), |state| (state.is_begun, state.cache.bytes()));
         if is_begun || !config.buffers {
             return;
         }
@@ -380,15 +398,16 @@ fn send_unseen(mut packets: Cache, ready: &mut VecDeque<Injected>) {
     }
 }
 
-impl State {
-    /// Whether the connection has a state here that a record could have.
-    fn is_known(&self) -> bool {
-        self.acked.is_some() || self.is_begun
-    }
+/// Whether a connection has a state here that a record could have.
+fn is_known(path: &FlowPath<State>, connection: Connection) -> bool {
+    path.acked(connection).is_some() || path.value(connection).is_some_and(|state| state.is_begun)
+}
 
+impl State {
     /// The record of the connection, and its copies; `None` before the mobile host's first ACK.
-    fn record(&mut self, connection: Connection) -> Option<(Bytes, Vec<Bytes>)> {
-        let (acked, sent, last) = (self.acked?, self.sent?, self.last_sent.last()?.clone());
+    fn record(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<(Bytes, Vec<Bytes>)> {
+        flow.half(Direction::Incoming).acked()?;
+        let record = FlowRecord::of(now, connection, flow, true)?;
         let epoch = self.epoch.saturating_add(1);
         let cached = core::iter::from_fn(|| self.cache.pop_first());
         let copies = cached.filter_map(|cached| {
@@ -397,109 +416,101 @@ impl State {
                 .filter(|record| record.len() <= Message::MAX_RECORD_BYTES)
         });
         let copies: Vec<Bytes> = copies.collect();
-        let flow = FlowRecord {
+        let state = StateRecord {
             epoch,
-            connection,
-            acked,
-            sent,
-            last,
-            is_frozen: self.mode == Mode::PersistReply,
-            is_withheld: self.held.is_some(),
+            flow: record,
+            is_frozen: is_shut(flow),
+            is_withheld: self.held.take().is_some() && !is_shut(flow),
             round_trip: self.timer.estimate(),
             copies: u16::try_from(copies.len()).unwrap_or(u16::MAX),
         };
-        Some((Unsplit::Flow(flow).emit()?, copies))
+        Some((Unsplit::State(state).emit()?, copies))
     }
 
     /// Sends the copies of a connection without a record after the mobile host.
     fn send_after(&mut self, ready: &mut VecDeque<Injected>) {
         send_unseen(core::mem::take(&mut self.cache), ready);
     }
+}
 
-    /// Continues from a record. What the mobile host has sent here is newer.
-    fn resume(&mut self, config: &BufferFreezeConfig, record: &FlowRecord, ready: &mut VecDeque<Injected>) {
-        let is_newer_here = self.acked.is_some();
-        let acked = self.acked.map_or(record.acked, |acked| acked.max(record.acked));
-        // Without copies the fixed host has to retransmit what the mobile host has missed.
-        let sent = if config.buffers && record.copies > 0 { record.sent } else { record.acked };
-        self.sent = Some(self.sent.map_or(sent, |own| own.max(sent)).max(acked));
-        (self.acked, self.epoch) = (Some(acked), record.epoch);
-        self.cache.acknowledge(acked);
-        if self.timer.estimate().is_none()
-            && let Some(estimate) = record.round_trip
-        {
-            self.timer = LocalTimer::continuing(estimate);
-        }
-        if is_newer_here {
-            return;
-        }
-        self.last_sent = LastSent(Some(record.last.clone()));
-        self.mode = if record.is_frozen { Mode::PersistReply } else { Mode::Normal };
-        if record.is_withheld {
-            let withheld = self.last_sent.repeat(record.connection.of_sender_going(Direction::Incoming));
-            if config.freezes && self.is_outstanding() {
-                self.held = withheld;
-            } else {
-                // No later ACK would release it.
-                ready.extend(withheld.map(|packet| Injected { direction: Direction::Incoming, packet }));
-            }
-        }
+/// Continues a freeze, or an ACK that is withheld.
+fn resume(
+    now: Instant,
+    config: &BufferFreezeConfig,
+    record: &StateRecord,
+    path: &mut FlowPath<State>,
+    ready: &mut VecDeque<Injected>,
+) {
+    let connection = record.flow.connection();
+    if record.is_frozen {
+        path.freeze(connection.mobile().ip(), |control, flows| control.resume_frozen(now, connection, flows));
     }
-
-    /// Forwards packets that have waited, in order, except those that the mobile host has or was sent here. Returns whether there are
-    /// any.
-    fn forward(
-        &mut self,
-        now: Instant,
-        config: &BufferFreezeConfig,
-        mut packets: Cache,
-        ready: &mut VecDeque<Injected>,
-    ) -> bool {
-        self.prepare(&mut packets);
-        let before = ready.len();
-        while let Some(waited) = packets.pop_first() {
-            if self.cache.has(waited.seq, waited.end) {
-                continue;
-            }
-            if let Some(segment) = waited.packet.tcp() {
-                self.keep(now, config, &waited.packet, segment);
-            }
-            ready.push_back(Injected { direction: Direction::Outgoing, packet: waited.packet });
-        }
-        ready.len() > before
+    if !record.is_withheld {
+        return;
     }
-
-    /// Adds packets that have waited to the copies. They are sent when the mobile host is here.
-    fn absorb(&mut self, now: Instant, mut packets: Cache) {
-        self.prepare(&mut packets);
-        while let Some(waited) = packets.pop_first() {
-            self.cache.insert(now, &waited.packet);
-            self.sent = Some(self.sent.map_or(waited.end, |sent| sent.max(waited.end)));
-            self.is_owed = true;
-        }
-    }
-
-    /// Removes packets that the mobile host has, and renews the timestamps of the others.
-    fn prepare(&self, packets: &mut Cache) {
-        if let Some(acked) = self.acked {
-            packets.acknowledge(acked);
-        }
-        if let Some(timestamps) = self.last_sent.last().and_then(|last| last.timestamps) {
-            packets.renew(timestamps.ecr);
-        }
+    let Some((flow, state)) = path.get_both(connection) else { return };
+    let withheld = last_ack(flow, connection);
+    // Without copies the fixed host has to retransmit what the mobile host has missed.
+    if config.freezes && config.buffers && record.copies > 0 && flow.awaits_ack() {
+        state.held = withheld;
+    } else {
+        // No later ACK would release it.
+        ready.extend(withheld.map(|packet| Injected { direction: Direction::Incoming, packet }));
     }
 }
 
-impl FlowRecord {
-    /// An ACK of the fixed host that shows the connection to the table.
-    fn shown(&self) -> Segment {
-        Segment {
-            src_port: self.connection.fixed().port(),
-            dst_port: self.connection.mobile().port(),
-            seq: self.acked,
-            ack: self.last.nxt,
-            flags: Flags::ACK,
-            ..Segment::default()
+/// Forwards packets that have waited, in order, except those that the mobile host has or was sent here. Returns whether there are any.
+fn forward(
+    now: Instant,
+    config: &BufferFreezeConfig,
+    path: &mut FlowPath<State>,
+    connection: Connection,
+    mut packets: Cache,
+    ready: &mut VecDeque<Injected>,
+) -> bool {
+    prepare(path, connection, &mut packets);
+    let before = ready.len();
+    while let Some(waited) = packets.pop_first() {
+        let packet = waited.packet;
+        if let Some((flow, state)) = path.get_both(connection) {
+            if state.cache.has(waited.seq, waited.end) {
+                continue;
+            }
+            state.keep(now, config, flow, &packet);
         }
+        note_forwarded(now, path, connection, &packet);
+        ready.push_back(Injected { direction: Direction::Outgoing, packet });
+    }
+    ready.len() > before
+}
+
+/// Adds packets that have waited to the copies. They are sent when the mobile host is here.
+fn absorb(now: Instant, path: &mut FlowPath<State>, connection: Connection, mut packets: Cache) {
+    prepare(path, connection, &mut packets);
+    while let Some(waited) = packets.pop_first() {
+        if let Some(state) = path.value_mut(connection) {
+            state.cache.insert(now, &waited.packet);
+            state.is_owed = true;
+        }
+        note_forwarded(now, path, connection, &waited.packet);
+    }
+}
+
+/// Shows a packet that has waited to the flow path, unless the record knows it.
+fn note_forwarded(now: Instant, path: &mut FlowPath<State>, connection: Connection, packet: &Packet) {
+    let is_known = |segment: &Segment| path.flow(connection).is_some_and(|flow| flow.was_forwarded(segment.seq));
+    if packet.tcp().is_some_and(|segment| !is_known(segment)) {
+        let _ = path.follow(now, Direction::Outgoing, &mut packet.clone());
+    }
+}
+
+/// Removes packets that the mobile host has, and renews the timestamps of the others.
+fn prepare(path: &FlowPath<State>, connection: Connection, packets: &mut Cache) {
+    let Some(half) = path.flow(connection).map(|flow| flow.half(Direction::Incoming)) else { return };
+    if let Some(acked) = half.acked() {
+        packets.acknowledge(acked);
+    }
+    if let Some(echo) = half.last_echo() {
+        packets.renew(echo);
     }
 }

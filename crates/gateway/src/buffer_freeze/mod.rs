@@ -21,6 +21,13 @@
 //! - **The timer** has a floor ([`BufferFreezeConfig::least_timeout`]) and does not back off: it expires once for each freeze.
 //! - **The new base station** gets no state from the old one, which forwards its copies to it ([`Presence::Moved`]): data and ACKs are
 //!   sufficient. With [`BufferFreezeConfig::handoff`] it requests the state and the copies, see `handoff.rs`.
+//!
+//! # Division of work
+//!
+//! What was acknowledged and is outstanding, the shut window, its probes and their end are the flow path's, and
+//! [`FreezeControl`](crate::freeze::FreezeControl) freezes and thaws, as in the gateway's daemon. The base station has the copies, and the
+//! withheld ACK as a packet: the daemon lowers ACKs on their way instead, for which it has to know the window's scale, and a base station
+//! that a mobile host has come to has not seen its handshakes.
 
 mod arriving;
 mod handoff;
@@ -30,14 +37,16 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, ControlMessage, Direction, Injected, LastSent, Presence, SegmentFilter, Stored, Table,
-    Verdict, tcp_mut,
+    Action, Connection, ControlMessage, Direction, Injected, Presence, SegmentFilter, Stored, Verdict,
 };
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_flow::{Flow, Holds, Rules};
+use holdover_wire::{Flags, Packet};
 
 use crate::cache::Cache;
+use crate::freeze::FreezeConfig;
 use crate::handoff::HandoffConfig;
-use crate::supervisor::is_probe;
+use crate::path::{FlowPath, Treatment, is_shut};
+use crate::prefixes::Prefixes;
 use crate::timer::LocalTimer;
 use handoff::Peers;
 
@@ -72,6 +81,11 @@ impl Default for BufferFreezeConfig {
 }
 
 impl BufferFreezeConfig {
+    /// The base station relies on its timer: what it hears of absences freezes nothing.
+    const fn freeze() -> FreezeConfig {
+        FreezeConfig { holds: Holds::Nothing, when_away: false, ..FreezeConfig::buffer_freeze() }
+    }
+
     /// Why the mechanism would do nothing, if so.
     pub(crate) fn why_idle(&self) -> Option<&'static str> {
         if !self.buffers && !self.freezes {
@@ -88,44 +102,29 @@ impl BufferFreezeConfig {
 #[derive(Debug)]
 pub struct BufferFreeze {
     config: BufferFreezeConfig,
-    connections: Table<State>,
-    agenda: Agenda,
+    path: FlowPath<State>,
     /// Hosts that are known to be absent.
     away: BTreeSet<IpAddr>,
     /// The handoff between base stations, if enabled.
     peers: Option<Peers>,
     ready: VecDeque<Injected>,
-    actions: VecDeque<Action>,
 }
 
-/// The state of a connection over which the fixed host sends.
+/// What is stored for a connection over which the fixed host sends.
 #[derive(Clone, Default, Debug)]
 struct State {
-    /// The highest ACK of the mobile host (*mss_hack*).
-    acked: Option<Seq>,
-    /// The end of the highest segment that was forwarded to it (*mss_hseqno*).
-    sent: Option<Seq>,
     cache: Cache,
-    /// The newest ACK, withheld.
-    held: Option<Packet>,
-    /// The mobile host's last segment.
-    last_sent: LastSent,
     timer: LocalTimer,
-    due: Option<Instant>,
-    mode: Mode,
+    /// The newest ACK, withheld. It is void once the fixed host is frozen, which acknowledges as much.
+    held: Option<Packet>,
     /// How many times the connection was handed on.
     epoch: u32,
     /// The connection began here, and was not handed on since.
     is_begun: bool,
     /// Copies came from another base station and were not sent yet.
     is_owed: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Mode {
-    #[default]
-    Normal,
-    PersistReply,
+    /// What was forwarded is lost, without copies: its ACKs are not waited for.
+    is_lost: bool,
 }
 
 impl BufferFreeze {
@@ -134,202 +133,203 @@ impl BufferFreeze {
 
     /// A base station without state. `salt` makes its requests to peers distinct from theirs.
     pub fn new(config: BufferFreezeConfig, salt: u16) -> Self {
+        let rules = Rules::new(None, true, Duration::ZERO);
         Self {
+            path: FlowPath::new(
+                Self::NAME,
+                Treatment::Freeze(BufferFreezeConfig::freeze()),
+                rules,
+                Prefixes::default(),
+            ),
             peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
             config,
-            connections: Table::default(),
-            agenda: Agenda::default(),
             away: BTreeSet::new(),
             ready: VecDeque::new(),
-            actions: VecDeque::new(),
         }
     }
 
     /// Handles data or an ACK of the fixed host.
-    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, ready, .. } = self;
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let noted = connections.observe(now, Direction::Outgoing, connection, segment);
-        let (state, is_over) = (noted.value, noted.is_over);
-        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
-            state.forget(agenda, connection);
-            state.is_begun = segment.flags.contains(Flags::SYN);
-            return Verdict::Pass;
+    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
+        let Self { config, path, .. } = self;
+        let Some(flags) = packet.tcp().map(|segment| segment.flags) else { return Verdict::Pass };
+        let is_reset = flags.intersects(Flags::SYN | Flags::RST);
+        let followed = path.follow_after(now, Direction::Outgoing, packet, |flow, state, packet| {
+            if !is_reset {
+                state.keep(now, config, flow, packet);
+            }
+        });
+        let Some(verdict) = followed else { return Verdict::Pass };
+        if let Some((flow, state)) = path.get_both(connection)
+            && (flow.is_over() || is_reset)
+        {
+            *state = State::begun_by(flags);
         }
-        // Before the segment counts as sent.
-        let is_probe = state.is_probe(segment);
-        if segment.seq_len() > 0 {
-            state.keep(now, config, packet, segment);
-        }
-        if is_probe {
-            state.answer_probe(connection, ready);
-        }
-        if state.mode == Mode::Normal && state.due.is_none() {
-            let due = state.freezes_at(now, config);
-            agenda.set(connection, &mut state.due, due);
-        }
-        Verdict::Pass
+        watch(now, config, path, connection, false);
+        verdict
     }
 
     /// Handles data or an ACK of the mobile host.
-    fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, ready, actions, .. } = self;
+    fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
+        let Self { config, path, ready, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let noted = connections.observe(now, Direction::Incoming, connection, segment);
-        let (state, is_over) = (noted.value, noted.is_over);
-        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
-            state.forget(agenda, connection);
-            state.is_begun = segment.flags.contains(Flags::SYN);
-            return Verdict::Pass;
-        }
-        let is_new = state.acked.is_none_or(|acked| segment.ack.gt(acked));
-        state.last_sent.note(packet, segment);
-        state.acked = Some(state.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
-        state.sent = Some(state.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
-        state.cache.handle_ack(segment);
-        state.timer.note_acked(now, segment.ack);
-        let was_frozen = core::mem::take(&mut state.mode) == Mode::PersistReply;
-        if was_frozen {
-            actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "thawed" });
-            if !is_new && !state.send_copies(now, connection, ready, actions) {
-                state.sent = state.acked;
+        let flags = segment.flags;
+        let is_ack = flags.contains(Flags::ACK) && !flags.intersects(Flags::SYN | Flags::RST);
+        let (mut is_new, mut may_wait, mut was_frozen) = (false, false, false);
+        let followed = path.follow_after(now, Direction::Incoming, packet, |flow, state, packet| {
+            let Some(segment) = packet.tcp().filter(|_| is_ack) else { return };
+            is_new = flow.half(Direction::Incoming).acked().is_none_or(|acked| segment.ack.gt(acked));
+            may_wait = is_new && segment.is_pure_ack();
+            was_frozen = is_shut(flow);
+            state.cache.handle_ack(segment);
+            if was_frozen {
+                state.timer.forget_pending();
             }
+            state.timer.note_acked(now, segment.ack);
+        });
+        let Some(verdict) = followed else { return Verdict::Pass };
+        let Some((flow, state)) = path.get_both(connection) else { return verdict };
+        if flow.is_over() || !is_ack {
+            *state = State::begun_by(flags);
+            return verdict;
         }
-        if !config.freezes {
-            return Verdict::Pass;
+        watch(now, config, path, connection, true);
+        if was_frozen {
+            if let Some(state) = path.value_mut(connection) {
+                state.held = None;
+            }
+            if !is_new && !path.is_shut(connection) {
+                send_copies(now, connection, path, ready);
+            }
+            return verdict;
         }
-        let due = state.freezes_at(now, config);
-        agenda.set(connection, &mut state.due, due);
+        if !config.freezes || verdict != Verdict::Pass {
+            return verdict;
+        }
+        let Some((flow, state)) = path.get_both(connection) else { return verdict };
         let released = state.held.take();
-        let is_withheld = is_new && state.is_outstanding() && segment.is_pure_ack() && !was_frozen;
-        if is_withheld {
+        if may_wait && flow.awaits_ack() {
             state.held = Some(packet.clone());
         }
         match released {
             // In the order of arrival.
             Some(released) => {
                 ready.push_back(Injected { direction: Direction::Incoming, packet: released });
-                if !is_withheld {
+                if state.held.is_none() {
                     ready.push_back(Injected { direction: Direction::Incoming, packet: packet.clone() });
                 }
                 Verdict::Keep
             }
-            None if is_withheld => Verdict::Keep,
+            None if state.held.is_some() => Verdict::Keep,
             None => Verdict::Pass,
         }
     }
 
     /// The mobile host is reachable again, here or elsewhere.
     fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
-        let Self { config, connections, agenda, away, peers, ready, actions } = self;
+        let Self { config, path, away, peers, ready, .. } = self;
         let was_away = away.remove(&mobile) || !is_here;
-        for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.mobile().ip() == mobile) {
+        for connection in path.live_of(mobile) {
+            let Some((flow, state)) = path.get_both(connection) else { continue };
             let is_owed = core::mem::take(&mut state.is_owed);
             let has_to_wait = is_here && peers.as_ref().is_some_and(|peers| peers.is_incomplete(connection));
-            if has_to_wait || !was_away && !is_owed && state.mode == Mode::Normal {
+            let is_frozen = is_shut(flow);
+            if is_frozen {
+                // The fixed host was frozen with it: it is void also when the window is open again.
+                state.held = None;
+            }
+            if has_to_wait || !was_away && !is_owed && !is_frozen {
                 continue;
             }
-            let has_copies = state.send_copies(now, connection, ready, actions);
-            if state.mode == Mode::PersistReply && !has_copies {
-                state.reopen(now, connection, ready, actions);
+            let has_copies = send_copies(now, connection, path, ready);
+            if is_frozen && !has_copies {
+                // The fixed host has to retransmit.
+                mark_lost(path, connection);
+                path.freeze(mobile, |control, flows| control.thaw(now, connection, flows));
             }
-            if is_here {
-                let due = state.freezes_at(now, config);
-                agenda.set(connection, &mut state.due, due);
-            } else {
+            if !is_here {
                 // From now on another base station sees its ACKs.
-                let held = state.held.take();
+                let held = take_held(path, connection);
                 ready.extend(held.map(|packet| Injected { direction: Direction::Incoming, packet }));
-                state.forget(agenda, connection);
+                path.forget(connection);
+            } else if has_copies {
+                watch(now, config, path, connection, true);
             }
         }
     }
 }
 
 impl State {
-    /// Copies a segment with data that is forwarded.
-    fn keep(&mut self, now: Instant, config: &BufferFreezeConfig, packet: &Packet, segment: &Segment) {
+    /// The state after a packet with these flags that begins or ends a connection.
+    fn begun_by(flags: Flags) -> Self {
+        Self { is_begun: flags.contains(Flags::SYN), ..Self::default() }
+    }
+
+    /// Copies a segment with data that is forwarded, if there is room and the mobile host has not acknowledged it.
+    fn keep(&mut self, now: Instant, config: &BufferFreezeConfig, flow: &Flow, packet: &Packet) {
+        let Some(segment) = packet.tcp().filter(|segment| segment.seq_len() > 0) else { return };
         let end = segment.seq + segment.seq_len();
-        if self.acked.is_some_and(|acked| end.le(acked)) {
+        let is_wanted = flow.half(Direction::Incoming).acked().is_none_or(|acked| end.gt(acked));
+        if !is_wanted {
             return;
         }
-        let again = self.sent.is_some_and(|sent| segment.seq.lt(sent));
+        let is_again = flow.was_forwarded(segment.seq);
+        self.timer.note_sent(now, end, is_again);
+        self.is_lost &= is_again;
         if config.buffers && self.cache.bytes() + packet.wire_len() <= config.buffer_bytes {
             self.cache.insert(now, packet);
         }
-        self.timer.note_sent(now, end, again);
-        self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
     }
+}
 
-    /// Sends all copies to the mobile host. Returns whether there are any.
-    fn send_copies(
-        &mut self,
-        now: Instant,
-        connection: Connection,
-        ready: &mut VecDeque<Injected>,
-        actions: &mut VecDeque<Action>,
-    ) -> bool {
-        self.timer.forget_pending();
-        for cached in self.cache.iter_mut() {
-            (cached.sent_at, cached.resent) = (now, cached.resent + 1);
-            ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet.clone() });
+/// Freezes the fixed host unless an ACK follows in time. The timer starts with the first data, and again with each packet of the mobile
+/// host (`is_heard`).
+fn watch(
+    now: Instant,
+    config: &BufferFreezeConfig,
+    path: &mut FlowPath<State>,
+    connection: Connection,
+    is_heard: bool,
+) {
+    let Some((flow, state)) = path.get_both(connection) else { return };
+    let awaits_ack = flow.awaits_ack() && !state.is_lost && !is_shut(flow);
+    let timeout = state.timer.timeout(config.least_timeout).filter(|_| config.freezes && awaits_ack);
+    path.freeze(connection.mobile().ip(), |control, _| {
+        if is_heard || !control.is_watched(connection) {
+            control.watch(connection, timeout.map(|timeout| now + timeout));
         }
-        let has_copies = !self.cache.is_empty();
-        if has_copies {
-            actions.push_back(Action { at: now, connection, mechanism: BufferFreeze::NAME, what: "sent copies" });
-        }
-        has_copies
-    }
+    });
+}
 
-    /// Repeats the mobile host's last ACK with its window, which ends the freeze.
-    fn reopen(
-        &mut self,
-        now: Instant,
-        connection: Connection,
-        ready: &mut VecDeque<Injected>,
-        actions: &mut VecDeque<Action>,
-    ) {
-        let again = self.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
-        ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
-        self.mode = Mode::Normal;
-        // The forwarded data is lost, and the fixed host has to retransmit it.
-        self.sent = self.acked;
-        actions.push_back(Action { at: now, connection, mechanism: BufferFreeze::NAME, what: "reopened the window" });
+/// Sends all copies to the mobile host. Returns whether there are any.
+fn send_copies(
+    now: Instant,
+    connection: Connection,
+    path: &mut FlowPath<State>,
+    ready: &mut VecDeque<Injected>,
+) -> bool {
+    let Some(state) = path.value_mut(connection) else { return false };
+    state.timer.forget_pending();
+    for cached in state.cache.iter_mut() {
+        (cached.sent_at, cached.resent) = (now, cached.resent + 1);
+        ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet.clone() });
     }
-
-    /// Whether a segment is a probe that is answered for the mobile host.
-    fn is_probe(&self, segment: &Segment) -> bool {
-        self.mode == Mode::PersistReply && is_probe(self.acked, segment)
+    let has_copies = !state.cache.is_empty();
+    if has_copies {
+        path.tell(now, connection, "sent copies");
     }
+    has_copies
+}
 
-    fn answer_probe(&mut self, connection: Connection, ready: &mut VecDeque<Injected>) {
-        let answer = self.shut(connection);
-        ready.extend(answer.map(|packet| Injected { direction: Direction::Incoming, packet }));
-    }
+/// The withheld ACK, unless the fixed host was frozen with it.
+fn take_held(path: &mut FlowPath<State>, connection: Connection) -> Option<Packet> {
+    let (flow, state) = path.get_both(connection)?;
+    state.held.take().filter(|_| !is_shut(flow))
+}
 
-    /// When the fixed host is frozen unless an ACK arrives before.
-    fn freezes_at(&self, now: Instant, config: &BufferFreezeConfig) -> Option<Instant> {
-        let timeout = self.timer.timeout(config.least_timeout).filter(|_| config.freezes && self.is_outstanding());
-        timeout.map(|timeout| now + timeout)
-    }
-
-    fn is_outstanding(&self) -> bool {
-        self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
-    }
-
-    /// The withheld ACK, or the last one again, with a zero window.
-    fn shut(&mut self, connection: Connection) -> Option<Packet> {
-        let again = || self.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
-        let mut packet = self.held.take().or_else(again)?;
-        tcp_mut(&mut packet)?.window = 0;
-        Some(packet)
-    }
-
-    fn forget(&mut self, agenda: &mut Agenda, connection: Connection) {
-        agenda.set(connection, &mut self.due, None);
-        (self.held, self.mode, self.acked, self.sent) = (None, Mode::Normal, None, None);
-        (self.epoch, self.is_begun, self.is_owed) = (0, false, false);
-        self.cache.clear();
+/// The fixed host has to retransmit what was forwarded.
+fn mark_lost(path: &mut FlowPath<State>, connection: Connection) {
+    if let Some(state) = path.value_mut(connection) {
+        state.is_lost = true;
     }
 }
 
@@ -373,25 +373,13 @@ impl SegmentFilter for BufferFreeze {
         is_taken
     }
 
-    /// No ACK has arrived for longer than a round trip over the wireless link.
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { connections, agenda, ready, actions, .. } = self;
-        while let Some(connection) = agenda.take_due(now) {
-            let Some(state) = connections.get_mut(connection) else { continue };
-            if state.due.take_if(|due| *due <= now).is_none() {
-                continue;
-            }
-            state.timer.forget_pending();
-            let Some(packet) = state.shut(connection) else { continue };
-            state.mode = Mode::PersistReply;
-            ready.push_back(Injected { direction: Direction::Incoming, packet });
-            actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "froze" });
-        }
+        self.path.handle_timeout(now);
         self.handle_peers_timeout(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.ready.pop_front()
+        self.path.poll_transmit().or_else(|| self.ready.pop_front())
     }
 
     fn poll_control(&mut self) -> Option<ControlMessage> {
@@ -399,18 +387,18 @@ impl SegmentFilter for BufferFreeze {
     }
 
     fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        self.path.poll_action()
     }
 
     fn stored(&self) -> Stored {
         let held = |state: &State| state.held.as_ref().map_or(0, Packet::wire_len);
         let arriving = self.peers.as_ref().map_or(0, Peers::stored_bytes);
-        Stored::of_connections(self.connections.live().map(|(_, state)| state.cache.bytes() + held(state)))
+        Stored::of_connections(self.path.live().map(|(_, state)| state.cache.bytes() + held(state)))
             + Stored { bytes: arriving as u64, connections: 0 }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let peers = self.peers.as_ref().and_then(Peers::poll_timeout);
-        [self.agenda.next(), peers].into_iter().flatten().min()
+        [self.path.poll_timeout(), peers].into_iter().flatten().min()
     }
 }

@@ -14,7 +14,6 @@
 //! The daemon also detects by address resolution that a mobile host is silent. The filter gets reports instead, and, like
 //! the daemon, regards a packet from the mobile host as its return.
 
-mod controller;
 mod filter;
 
 use core::fmt;
@@ -26,11 +25,11 @@ use holdover_flow::{Flow, Rules};
 use holdover_mobility::wake::WakeConfig;
 use holdover_wire::Seq;
 
-pub use controller::Controller;
 pub use filter::GatewayDaemon;
 
 use crate::divert::{Diversion, DiverterConfig};
 use crate::freeze::FreezeConfig;
+pub use crate::path::{Controller, Treatment};
 use crate::prefixes::Prefixes;
 use crate::warning_sign::WarningSign;
 
@@ -60,7 +59,7 @@ pub enum Mode {
     Split,
 }
 
-/// A word that is no mode.
+/// A word that is not a mode.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("\"{name}\" is no mode of a gateway: {}", Mode::NAMES.join(", "))]
 pub struct UnknownMode {
@@ -85,7 +84,7 @@ impl Mode {
         !matches!(self, Self::Observe | Self::Freeze)
     }
 
-    /// Which packets for absent mobile hosts are kept, and how they are released.
+    /// The packets for absent mobile hosts that are kept, and the manner of their release.
     pub const fn diversion(self, thesis: ThesisConfig) -> Diversion {
         match self {
             Self::Observe | Self::Freeze => Diversion::Nothing,
@@ -120,17 +119,6 @@ impl FromStr for Mode {
         let place = Self::NAMES.iter().position(|name| *name == text);
         place.map(|place| Self::ALL[place]).ok_or_else(|| UnknownMode { name: text.to_owned() })
     }
-}
-
-/// The treatment of a mobile host's TCP connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Treatment {
-    /// ACKs are held back, and senders are woken when the mobile host returns.
-    Wake(WakeConfig),
-    /// Windows are shut while the mobile host is absent.
-    Freeze(FreezeConfig),
-    /// Nothing.
-    Nothing,
 }
 
 /// Cuts are not predicted at a gateway, so there is no ACK stall.

@@ -2,10 +2,11 @@
 
 use core::net::IpAddr;
 
-use super::Course;
-use crate::prefixes::has_prefix;
+use holdover_flow::has_prefix;
 
-/// What is diverted for a mobile host, and how that is released.
+use super::Course;
+
+/// The packets that are diverted for a mobile host, and the manner of their release.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Diversion {
     /// Nothing: all packets pass.

@@ -8,7 +8,7 @@
 //! # Presence
 //!
 //! Several sources report about a host ([`Source`]). It is absent while at least one of them reports so. A packet from the host overrules
-//! them all, except within [`STRAGGLERS`] of a report other than one of silence.
+//! them all, except within [`STRAGGLERS`](crate::STRAGGLERS) of a report other than one of silence.
 //!
 //! A host may also predict its absence by a sign in its packets ([`Diverter::handle_warning`], [`Diverter::handle_working`]).
 //!
@@ -40,12 +40,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_filter::Presence;
+pub use holdover_flow::Course;
 
 use crate::fifo::Fifo;
 pub use diversion::Diversion;
 use diversion::Diversions;
 use presence::Reports;
-pub use presence::{STRAGGLERS, Source, Standing};
+pub use presence::{Source, Standing};
 pub use silence::{Inquiry, Prober, SilenceConfig};
 pub use tally::{Loss, Tally};
 
@@ -85,19 +86,6 @@ impl Default for DiverterConfig {
             longest_warning: Duration::from_secs(10),
         }
     }
-}
-
-/// The path's handling of packets for a mobile host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Course {
-    /// Packets are forwarded as without the gateway.
-    Pass,
-    /// Packets are diverted.
-    Divert,
-    /// TCP packets are diverted; others are forwarded.
-    DivertTcp,
-    /// Packets of chosen connections are diverted; others are forwarded.
-    DivertChosen,
 }
 
 /// One mobile host, for status output.
@@ -232,7 +220,7 @@ impl<T> Diverter<T> {
         }
     }
 
-    /// What is diverted for mobile hosts of a network, if [`DiverterConfig::diverts`] permits it. The longest matching
+    /// Sets the packets that are diverted for mobile hosts of a network, if [`DiverterConfig::diverts`] permits it. The longest matching
     /// prefix applies.
     pub fn set_network(&mut self, address: IpAddr, bits: u8, diversion: Diversion) {
         self.diversions.set_network(address, bits, diversion);

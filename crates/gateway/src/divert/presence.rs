@@ -5,6 +5,8 @@ use core::fmt;
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 
+use crate::stragglers::STRAGGLERS;
+
 /// The source of a report about a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
@@ -80,8 +82,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// The result of all reports about a mobile host.
+/// The presence of a mobile host: the result of all reports, or what an operator reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Standing {
     /// Packets for it get through.
     Present,
@@ -91,6 +95,18 @@ pub enum Standing {
     Away,
     /// It is attached elsewhere; forwarded packets find it there.
     Moved,
+}
+
+impl Standing {
+    /// As a report, without the time of a predicted absence.
+    pub const fn to_presence(self) -> Presence {
+        match self {
+            Self::Present => Presence::Present,
+            Self::Fading => Presence::Fading { lead: None },
+            Self::Away => Presence::Away,
+            Self::Moved => Presence::Moved,
+        }
+    }
 }
 
 /// Prints `present`, `fading`, `away`, `moved`.
@@ -104,9 +120,6 @@ impl fmt::Display for Standing {
         })
     }
 }
-
-/// How long packets in flight may still arrive from a host after it was reported absent.
-pub const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// How long a warning without a time holds.
 const FADING: Duration = Duration::from_secs(10);

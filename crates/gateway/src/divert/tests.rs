@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::stragglers::STRAGGLERS;
 
 fn mobile(number: u8) -> IpAddr {
     [10, 0, 0, number].into()

@@ -11,7 +11,7 @@
 //!
 //! Packets pass the flow path ([`holdover_flow`]), which holds ACKs back, shows shut windows and notices probes. [`FreezeControl`] is the
 //! rest, for one mobile host: it is called when the host leaves or returns, handles notices, runs timers and makes packets.
-//! [`crate::daemon`] combines both.
+//! [`crate::daemon`] combines both, and [`crate::supervisor`] and [`crate::buffer_freeze`] add copies.
 //!
 //! Data lost in the cut stays lost: the fixed host notices that soon only if copies were kept somewhere. A zero window over lost data costs
 //! current Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
@@ -35,9 +35,10 @@ pub struct FreezeConfig {
     pub holds: Holds,
     /// Held ACKs are shown after this long without a newer ACK, unless data are outstanding.
     pub flush: Duration,
+    /// Whether windows are shut when the mobile host is reported absent.
+    pub when_away: bool,
     /// A window is shut when no ACK has arrived for twice a round trip over the wireless link, and at least this long,
-    /// while data are outstanding and something is held. `None` to shut it only when the mobile host is reported
-    /// absent.
+    /// while data are outstanding and something is held. `None` for reports only, and timers of the owner ([`FreezeControl::watch`]).
     pub least_timeout: Option<Duration>,
     /// Whether duplicate ACKs of the mobile host are withheld: M-TCP's supervisor host sends none to fixed hosts. Losses then wait
     /// for the fixed host's timer, unless the wireless link repairs them.
@@ -47,7 +48,13 @@ pub struct FreezeConfig {
 impl FreezeConfig {
     /// BUFFER-FREEZE: the newest ACK. It relies on reports, as the daemon has better sources than a timer.
     pub const fn buffer_freeze() -> Self {
-        Self { holds: Holds::Newest, flush: Duration::from_millis(40), least_timeout: None, drops_duplicates: false }
+        Self {
+            holds: Holds::Newest,
+            flush: Duration::from_millis(40),
+            when_away: true,
+            least_timeout: None,
+            drops_duplicates: false,
+        }
     }
 
     /// M-TCP: one byte, and a timer of 250 ms at least (a delayed ACK may be 200 ms late).
@@ -66,6 +73,8 @@ struct State {
     is_frozen: bool,
     /// When held ACKs are checked.
     due: Option<Instant>,
+    /// The owner has set that time: an ACK is awaited.
+    is_watched: bool,
 }
 
 /// Freezes the connections of one mobile host. See the [module](self).
@@ -141,7 +150,7 @@ impl FreezeControl {
                 // The window may have been opened since.
                 let is_shut = |flow: &Flow| flow.half(Direction::Incoming).window_limit() == Some(0);
                 let flow = path.snapshot(connection).filter(is_shut);
-                let answer = flow.and_then(|flow| last_ack(&flow, connection, true));
+                let answer = flow.and_then(|flow| shut_ack(&flow, connection));
                 if let Some(packet) = answer {
                     self.send(connection, packet);
                     self.tell(now, connection, "answered a probe");
@@ -156,6 +165,34 @@ impl FreezeControl {
             }
             _ => {}
         }
+    }
+
+    /// Shuts the window at `until` if data are outstanding then, with the mobile host's last ACK; `None` to leave it as it is.
+    pub fn watch(&mut self, connection: Connection, until: Option<Instant>) {
+        self.schedule(connection, until);
+        let state = self.connections.entry(connection).or_default();
+        state.is_watched = until.is_some();
+        // A connection that begins anew ends a freeze without a notice.
+        state.is_frozen &= until.is_none();
+        self.forget_idle(connection);
+    }
+
+    /// Whether [`Self::watch`] is in force.
+    pub fn is_watched(&self, connection: Connection) -> bool {
+        self.connections.get(&connection).is_some_and(|state| state.is_watched && state.due.is_some())
+    }
+
+    /// Continues a connection whose fixed host another node has shown a window of zero.
+    pub fn resume_frozen(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
+        self.connections.entry(connection).or_default().is_frozen = true;
+        self.schedule(connection, None);
+    }
+
+    /// Another node continues a connection.
+    pub fn forget(&mut self, connection: Connection) {
+        self.schedule(connection, None);
+        self.connections.remove(&connection);
     }
 
     /// The mobile host is absent.
@@ -175,7 +212,7 @@ impl FreezeControl {
             // Left by a former controller.
             let is_shut = half.window_limit().is_some();
             let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
-            if is_shut || is_recent || half.awaits_ack() || half.is_held() {
+            if self.config.when_away && (is_shut || is_recent || half.awaits_ack() || half.is_held()) {
                 waiting.push(connection);
             } else {
                 others.push(connection);
@@ -192,13 +229,30 @@ impl FreezeControl {
 
     /// The mobile host is back.
     pub fn handle_back(&mut self, now: Instant, path: &mut impl FlowTable) {
-        if self.away_since.take().is_none() {
-            return;
+        if self.away_since.is_some() {
+            // Until the link is up, the flow path withholds ACKs without a notice: one that came after its flow was read would stay withheld.
+            self.raise_link(now, path);
+            self.thaw_all(now, path);
+            self.show_others(now, path);
         }
-        self.back_at = Some(now);
+    }
+
+    /// The mobile host is back. Windows stay shut until it is heard, except those that [`Self::thaw`] opens.
+    pub fn end_absence(&mut self, now: Instant, path: &mut impl FlowTable) {
+        if self.away_since.is_some() {
+            self.raise_link(now, path);
+            self.show_others(now, path);
+        }
+    }
+
+    fn raise_link(&mut self, now: Instant, path: &mut impl FlowTable) {
+        (self.away_since, self.back_at) = (None, Some(now));
         self.epoch += 1;
         path.set_link(self.link_state());
-        self.thaw_all(now, path);
+    }
+
+    /// Shows the ACKs that were withheld on connections that were not frozen.
+    fn show_others(&mut self, now: Instant, path: &mut impl FlowTable) {
         for connection in core::mem::take(&mut self.others) {
             if path.snapshot(connection).is_some_and(|flow| flow.half(Direction::Incoming).is_held()) {
                 self.show(now, connection, path);
@@ -257,15 +311,23 @@ impl FreezeControl {
         self.deadlines.first().map(|&(at, _)| at)
     }
 
-    /// Checks a connection whose ACKs have been held for a while.
+    /// Checks a connection whose ACKs have been held, or have ceased, for a while.
     fn look(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
         let half = flow.half(Direction::Incoming);
-        if !half.is_held() || self.connections.get(&connection).is_some_and(|state| state.is_frozen) {
+        let state = self.connections.get(&connection).copied().unwrap_or_default();
+        if state.is_frozen {
+            return;
+        }
+        if state.is_watched && half.awaits_ack() && !flow.is_over() {
+            return self.freeze(now, connection, path);
+        }
+        if !half.is_held() {
             return;
         }
         let newest = half.progress_at(Direction::Incoming).unwrap_or(now);
-        if !half.awaits_ack() {
+        let is_away = self.away_since.is_some();
+        if !half.awaits_ack() || !self.shuts() && !is_away {
             // At the end of a transfer, or in a pause, its sender waits only for this ACK.
             if now >= newest + self.config.flush {
                 self.show(now, connection, path);
@@ -274,8 +336,12 @@ impl FreezeControl {
             }
             return;
         }
+        if is_away && !self.config.when_away {
+            // It is shown when the mobile host is back.
+            return;
+        }
         let timeout = match self.config.least_timeout {
-            Some(least) => least.max(flow.latest_round_trip() * 2),
+            Some(least) => silence(&flow, least),
             // Check again whether data are outstanding.
             None => LOOK_AGAIN.max(self.config.flush),
         };
@@ -290,10 +356,15 @@ impl FreezeControl {
         }
     }
 
+    /// Whether windows are ever shut.
+    const fn shuts(&self) -> bool {
+        self.config.when_away || self.config.least_timeout.is_some()
+    }
+
     /// Shuts the window, with everything that the mobile host has acknowledged.
     fn freeze(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
-        let Some(packet) = last_ack(&flow, connection, true) else { return };
+        let Some(packet) = shut_ack(&flow, connection) else { return };
         let Some(acked) = flow.half(Direction::Incoming).acked() else { return };
         path.order(now, connection, Direction::Incoming, Order::Show(acked));
         path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
@@ -307,14 +378,21 @@ impl FreezeControl {
         let frozen: Vec<Connection> =
             self.connections.iter().filter(|(_, state)| state.is_frozen).map(|(&it, _)| it).collect();
         for connection in frozen {
-            self.schedule(connection, None);
-            self.connections.remove(&connection);
-            let Some(flow) = path.snapshot(connection) else { continue };
-            path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::None));
-            if let Some(packet) = last_ack(&flow, connection, false) {
-                self.send(connection, packet);
-                self.tell(now, connection, "reopened the window");
-            }
+            self.thaw(now, connection, path);
+        }
+    }
+
+    /// Shows the fixed host the mobile host's window again, if it was shown a window of zero.
+    pub fn thaw(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        if !self.is_frozen(connection) {
+            return;
+        }
+        self.forget(connection);
+        let Some(flow) = path.snapshot(connection) else { return };
+        path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::None));
+        if let Some(packet) = last_ack(&flow, connection) {
+            self.send(connection, packet);
+            self.tell(now, connection, "reopened the window");
         }
     }
 
@@ -322,7 +400,7 @@ impl FreezeControl {
     fn show(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
         let half = flow.half(Direction::Incoming);
-        let (Some(acked), Some(packet)) = (half.acked(), last_ack(&flow, connection, false)) else { return };
+        let (Some(acked), Some(packet)) = (half.acked(), last_ack(&flow, connection)) else { return };
         let hold_from = half.bytes_acked();
         path.order(now, connection, Direction::Incoming, Order::Flush { ack: acked, hold_from });
         self.send(connection, packet);
@@ -363,12 +441,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long held ACKs are kept while data are outstanding, unless the mobile host is reported absent.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The mobile host's last ACK again, with its window or a zero window.
-fn last_ack(flow: &Flow, connection: Connection, is_shut: bool) -> Option<Packet> {
+/// How long ACKs may cease before a window is shut: twice a round trip over the wireless link, and at least `least`.
+fn silence(flow: &Flow, least: Duration) -> Duration {
+    least.max(flow.latest_round_trip() * 2)
+}
+
+/// The mobile host's last ACK again, with its window.
+pub(crate) fn last_ack(flow: &Flow, connection: Connection) -> Option<Packet> {
     let half = flow.half(Direction::Incoming);
-    let mut packet = half.ack_up_to(half.acked()?, connection.of_sender_going(Direction::Incoming))?;
-    if is_shut {
-        tcp_mut(&mut packet)?.window = 0;
-    }
+    half.ack_up_to(half.acked()?, connection.of_sender_going(Direction::Incoming))
+}
+
+/// The same with a zero window.
+fn shut_ack(flow: &Flow, connection: Connection) -> Option<Packet> {
+    let mut packet = last_ack(flow, connection)?;
+    tcp_mut(&mut packet)?.window = 0;
     Some(packet)
 }

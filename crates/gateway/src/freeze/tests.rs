@@ -4,14 +4,15 @@ use core::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Direction, Presence, SegmentFilter as _, Verdict};
-use holdover_flow::{HoldBack, Holds, Rules};
+use holdover_filter::{Connection, Direction, Presence, SegmentFilter as _, Verdict};
+use holdover_flow::{Flow, FlowTable, HoldBack, Holds, LinkState, Rules};
 use holdover_wire::{Flags, Packet, RareOptions, Segment, Seq, TcpOptions};
 use proptest::prelude::*;
 
-use super::FreezeConfig;
+use super::{FreezeConfig, FreezeControl};
 use crate::daemon::{GatewayDaemon, Treatment};
 use crate::divert::{DiverterConfig, Standing};
+use crate::prefixes::Prefixes;
 
 const FIXED: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 1));
 const PHONE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -50,7 +51,7 @@ impl Script {
         let hold = HoldBack { segments: 0, after_bytes: 0, pause: Duration::ZERO, flush: config.flush };
         let rules = Rules::new(Some(hold), true, Duration::ZERO);
         let buffer = DiverterConfig { diverts: false, ..DiverterConfig::default() };
-        let filter = GatewayDaemon::with_treatment(Treatment::Freeze(config), rules, buffer);
+        let filter = GatewayDaemon::with_treatment(Treatment::Freeze(config), rules, buffer, Prefixes::default());
         let mut script = Self { filter, now: Instant::from_secs(1) };
         let options = TcpOptions::from(RareOptions { window_scale: Some(0), ..RareOptions::default() });
         let mut syn = segment((1000, 80), Flags::SYN, 0, 0, 500, 0);
@@ -217,6 +218,7 @@ fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
     let late = |script: &mut Script, direction, notice| {
         script
             .filter
+            .path_mut()
             .with(PHONE, |controller, flows| controller.handle_notice(now, connection, direction, notice, flows));
     };
     late(&mut script, Direction::Incoming, holdover_flow::Notice::Held);
@@ -234,20 +236,23 @@ fn another_controller_opens_windows_and_raises_a_link_that_the_one_before_has_le
             let mut script = under_way(config);
             script.pass(ack(200, 400));
             assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
-            script.filter.forget_controller(PHONE);
+            script.filter.path_mut().forget_controller(PHONE);
             if is_away {
                 script.after(20_000);
                 let now = script.now;
-                script.filter.with(PHONE, |controller, flows| controller.handle_standing(now, Standing::Away, flows));
+                script
+                    .filter
+                    .path_mut()
+                    .with(PHONE, |controller, flows| controller.handle_standing(now, Standing::Away, flows));
                 assert_eq!(script.made(), ["ack 200 win 0"], "it is frozen for this one, too");
                 assert_eq!(script.phone_is(Presence::Present), ["ack 200 win 400"]);
             } else {
                 let now = script.now;
-                script.filter.with(PHONE, |controller, flows| controller.handle_end(now, flows));
+                script.filter.path_mut().with(PHONE, |controller, flows| controller.handle_end(now, flows));
                 assert_eq!(script.made(), ["ack 200 win 400"]);
             }
             assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "probes reach the host");
-            assert!(!script.filter.is_link_down(PHONE));
+            assert!(!script.filter.path_mut().is_link_down(PHONE));
             assert_eq!(
                 script.pass(ack(400, 500)),
                 [if config.least_timeout.is_some() { "ack 399 win 501" } else { "ack 400 win 500" }]
@@ -262,6 +267,43 @@ enum Step {
     Ack { at: u32, window: u16 },
     Presence(Presence),
     Wait(u64),
+}
+
+/// A flow table that notes whether a flow was read while the link is down.
+#[derive(Default)]
+struct Order {
+    is_down: bool,
+    read_while_down: core::cell::Cell<u32>,
+    reads: core::cell::Cell<u32>,
+}
+
+impl FlowTable for Order {
+    fn snapshot(&self, _: Connection) -> Option<Flow> {
+        self.reads.set(self.reads.get() + 1);
+        self.read_while_down.set(self.read_while_down.get() + u32::from(self.is_down));
+        None
+    }
+
+    fn for_each_live(&self, _: &mut dyn FnMut(Connection, &Flow)) {}
+
+    fn order(&mut self, _: Instant, _: Connection, _: Direction, _: holdover_flow::Order) {}
+
+    fn set_link(&mut self, link: LinkState) {
+        self.is_down = link.down_at.is_some();
+    }
+}
+
+/// An ACK that comes after its flow was read would be withheld without a notice if the link were still down.
+#[test]
+fn the_link_is_up_before_frozen_flows_are_read() {
+    let mut control = FreezeControl::new(FreezeConfig::m_tcp());
+    let mut path = Order::default();
+    let connection = Connection { local: (FIXED, 80).into(), remote: (PHONE, 1000).into() };
+    control.resume_frozen(Instant::ZERO, connection, &mut path);
+    control.handle_away(Instant::ZERO, &mut path);
+    assert!(path.is_down);
+    control.handle_back(Instant::from_secs(1), &mut path);
+    assert_eq!((path.reads.get(), path.read_while_down.get(), path.is_down), (1, 0, false));
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -282,8 +324,10 @@ fn configs() -> impl Strategy<Value = FreezeConfig> {
         Just(Holds::Segments)
     ];
     let timeout = prop::option::of((0_u64..400).prop_map(Duration::from_millis));
-    (holds, timeout, any::<bool>()).prop_map(|(holds, least_timeout, drops_duplicates)| FreezeConfig {
+    let flags = any::<(bool, bool)>();
+    (holds, timeout, flags).prop_map(|(holds, least_timeout, (when_away, drops_duplicates))| FreezeConfig {
         holds,
+        when_away,
         least_timeout,
         drops_duplicates,
         ..FreezeConfig::buffer_freeze()

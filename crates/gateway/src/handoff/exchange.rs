@@ -39,7 +39,7 @@ impl HandoffConfig {
 
 /// Where a mobile host's connections are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum Whereabouts {
     /// Unknown: none of its packets has arrived here.
     Unknown,
     /// The peers were asked, and have not all answered.
@@ -143,10 +143,6 @@ impl Leaving {
     }
 }
 
-/// How long after a handoff packets of the mobile host may have been in flight to its former place. Later ones show that
-/// it has returned.
-pub(crate) const STRAGGLERS: Duration = Duration::from_millis(100);
-
 /// The salt of a node with this secret.
 pub(crate) const fn salt_of(secret: [u8; 16]) -> u16 {
     u16::from_be_bytes([secret[0], secret[15]])
@@ -175,18 +171,18 @@ impl Exchange {
         self.config.keep
     }
 
-    pub(crate) fn standing(&self, now: Instant, mobile: IpAddr) -> Standing {
+    pub(crate) fn whereabouts(&self, now: Instant, mobile: IpAddr) -> Whereabouts {
         match self.hosts.get(&mobile).map(|host| &host.state) {
-            None => Standing::Unknown,
-            Some(State::Asking { .. }) => Standing::Asking,
-            Some(State::Settled) => Standing::Settled,
-            Some(State::Elsewhere { since }) => Standing::Elsewhere { since: now.saturating_since(*since) },
+            None => Whereabouts::Unknown,
+            Some(State::Asking { .. }) => Whereabouts::Asking,
+            Some(State::Settled) => Whereabouts::Settled,
+            Some(State::Elsewhere { since }) => Whereabouts::Elsewhere { since: now.saturating_since(*since) },
         }
     }
 
     /// Requests the connections of a mobile host from all peers.
     pub(crate) fn ask(&mut self, now: Instant, mobile: IpAddr) {
-        if matches!(self.standing(now, mobile), Standing::Asking) {
+        if matches!(self.whereabouts(now, mobile), Whereabouts::Asking) {
             return;
         }
         // Microseconds, so that numbers keep growing after a restart of this node.
@@ -477,7 +473,7 @@ mod tests {
         assert_eq!(bodies(&mut old), [Body::None]);
         assert_eq!(hears(&mut old, 230, PEER, 6, Body::Ask), []);
         assert_eq!(bodies(&mut old), []);
-        assert_eq!(old.standing(at(230), MOBILE), Standing::Elsewhere { since: Duration::from_millis(230) });
+        assert_eq!(old.whereabouts(at(230), MOBILE), Whereabouts::Elsewhere { since: Duration::from_millis(230) });
     }
 
     /// Of a long answer, a window is in flight: a confirmation of its first record lets the next one follow.
@@ -521,7 +517,7 @@ mod tests {
         for peer in [PEER, OTHER] {
             hears(&mut here, 2, peer, own, Body::None);
         }
-        assert_eq!(here.standing(at(2), MOBILE), Standing::Settled);
+        assert_eq!(here.whereabouts(at(2), MOBILE), Whereabouts::Settled);
         assert_eq!(hears(&mut here, 3, PEER, own - 1, Body::Ask), []);
         assert_eq!(bodies(&mut here), [Body::None]);
         assert_eq!(hears(&mut here, 4, PEER, own + 1, Body::Ask).len(), 1);
@@ -535,7 +531,7 @@ mod tests {
         let asked = sent(&mut new);
         assert_eq!(asked.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER, OTHER]);
         let id = asked[0].1.id;
-        assert_eq!(new.standing(at(1), MOBILE), Standing::Asking);
+        assert_eq!(new.whereabouts(at(1), MOBILE), Whereabouts::Asking);
         assert_eq!(hears(&mut new, 10, PEER, id, give(1)), [Event::Given { record: records()[1].clone() }]);
         assert_eq!(hears(&mut new, 11, PEER, id, give(1)), [], "once");
         assert_eq!(bodies(&mut new), [Body::Taken { index: 1 }, Body::Taken { index: 1 }]);
@@ -565,7 +561,7 @@ mod tests {
         assert_eq!(hears(&mut first, 6, OTHER, own - 1, Body::Ask).len(), 1);
         first.give(at(6), OTHER, MOBILE, own - 1, Vec::new());
         assert_eq!(bodies(&mut first), [Body::None]);
-        assert_eq!(first.standing(at(6), MOBILE), Standing::Asking);
+        assert_eq!(first.whereabouts(at(6), MOBILE), Whereabouts::Asking);
         // The next own request is younger than all received ones, independent of the clock.
         assert_eq!(hears(&mut first, 7, PEER, u64::MAX - 5, Body::Ask).len(), 1);
         first.give(at(7), PEER, MOBILE, u64::MAX - 5, records());
@@ -587,7 +583,7 @@ mod tests {
         }
         assert_eq!((asked, now), (2 * 7, at(25_400)));
         assert_eq!(new.poll_event(), Some(Event::Concluded { mobile: MOBILE, is_complete: false }));
-        assert_eq!(new.standing(now, MOBILE), Standing::Unknown);
+        assert_eq!(new.whereabouts(now, MOBILE), Whereabouts::Unknown);
         let alone = Exchange::new(HandoffConfig::among(Vec::new()), 1);
         let mut alone = Exchange { last_id: u64::MAX, ..alone };
         alone.ask(at(0), OWN);

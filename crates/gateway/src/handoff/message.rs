@@ -44,7 +44,7 @@ pub enum Body {
     },
 }
 
-/// Why bytes are no valid message.
+/// The reason why bytes are not a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
     /// They lack the mark of a message.

@@ -31,7 +31,8 @@ mod repeat;
 mod unsplit;
 
 pub use exchange::HandoffConfig;
-pub(crate) use exchange::{Event, Exchange, STRAGGLERS, Standing, salt_of};
+pub(crate) use exchange::{Event, Exchange, Whereabouts, salt_of};
 pub use message::{Body, Message, MessageError};
 pub use record::{HalfRecord, Record, RecordError};
-pub use unsplit::{CopyRecord, FlowRecord, Unsplit};
+pub use repeat::Repeat;
+pub use unsplit::{CopyRecord, StateRecord, Unsplit};

@@ -46,7 +46,7 @@ pub struct HalfRecord {
     pub is_fin_sent: bool,
 }
 
-/// Why bytes are no valid record.
+/// The reason why bytes are not a valid record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
     /// The checksum is wrong, or missing.
@@ -56,10 +56,12 @@ pub enum RecordError {
         len: usize,
     },
     /// Another version.
-    #[error("record of version {version}, expected {expected}", expected = Record::VERSION)]
+    #[error("record of version {version}, expected {expected}")]
     Version {
         /// Its version.
         version: u8,
+        /// The version of this kind that is read.
+        expected: u8,
     },
     /// Another kind than the expected one.
     #[error("record of unknown kind {kind}")]
@@ -166,7 +168,7 @@ impl Record {
         }
         let (version, kind, flags) = (body.get_u8(), body.get_u8(), body.get_u16());
         if version != Self::VERSION {
-            return Err(RecordError::Version { version });
+            return Err(RecordError::Version { version, expected: Self::VERSION });
         }
         if kind != Self::SPLIT {
             return Err(RecordError::Kind { kind });
@@ -438,7 +440,7 @@ mod tests {
             Record::parse(&bytes).expect_err("it cannot be")
         };
         let field = |field| RecordError::Field { field };
-        assert_eq!(error(0, 2), RecordError::Version { version: 2 });
+        assert_eq!(error(0, 2), RecordError::Version { version: 2, expected: Record::VERSION });
         assert_eq!(error(1, 9), RecordError::Kind { kind: 9 });
         assert_eq!(error(3, 1), RecordError::Length { len: 100, expected: 124 });
         assert_eq!(error(16, 224), field("address"));

@@ -2,42 +2,35 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use holdover_base::Duration;
-use holdover_filter::{Connection, Direction, SentNumbers};
-use holdover_wire::{Packet, Payload, Seq, Timestamps};
+use holdover_filter::{Connection, Direction};
+use holdover_flow::FlowRecord;
+use holdover_wire::{Checksums, Packet, Payload};
 
-use super::record::{Record, RecordError, parse_ends, put_ends};
+use super::record::RecordError;
 
 /// One record of an answer. The checksum of its message covers it.
 ///
 /// On the wire, in network byte order: version, kind (1 byte each), epoch (4). Then in a copy the IP packet; in a state flags and the
-/// number of copies (2 each), the ports of the fixed host and of the mobile host (2 each), their addresses (4 or 16 each), the highest
-/// ACK of the mobile host and the end of the data that was forwarded to it (4 each); of the mobile host's last segment the sequence
-/// number after it, its ACK (4 each), window (2), hop limit, traffic class (1 each) and timestamps (4 each); and the smoothed round trip
-/// to the mobile host and its deviation in microseconds (4 each). A state has 58 bytes with IPv4 and 82 with IPv6.
+/// number of copies (2 each), the smoothed round trip to the mobile host and its deviation in microseconds (4 each), and the record of the
+/// flow ([`FlowRecord`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unsplit {
     /// The state of a connection.
-    Flow(FlowRecord),
+    State(StateRecord),
     /// A packet that the mobile host has not acknowledged.
     Copy(CopyRecord),
 }
 
 /// The state of a connection at a base station.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FlowRecord {
+pub struct StateRecord {
     /// How many times the connection was handed on, this time included.
     pub epoch: u32,
-    /// The fixed host and the mobile host.
-    pub connection: Connection,
-    /// The highest ACK of the mobile host.
-    pub acked: Seq,
-    /// The end of the data that was forwarded to it.
-    pub sent: Seq,
-    /// Its last segment: the ACK and the window to repeat.
-    pub last: SentNumbers,
+    /// The state of the flow path.
+    pub flow: FlowRecord,
     /// The fixed host was sent a window of zero.
     pub is_frozen: bool,
-    /// The last segment is an ACK that the fixed host was not sent yet.
+    /// The fixed host was not sent the mobile host's last ACK yet.
     pub is_withheld: bool,
     /// The smoothed round trip to the mobile host, and its deviation.
     pub round_trip: Option<(Duration, Duration)>,
@@ -56,33 +49,37 @@ pub struct CopyRecord {
     pub packet: Packet,
 }
 
-const FLOW: u8 = 2;
+const STATE: u8 = 2;
 const COPY: u8 = 3;
 
-const IPV6: u16 = 1;
-const FROZEN: u16 = 1 << 1;
-const WITHHELD: u16 = 1 << 2;
-const TIMESTAMPS: u16 = 1 << 3;
-const MEASURED: u16 = 1 << 4;
+const FROZEN: u16 = 1;
+const WITHHELD: u16 = 1 << 1;
+const MEASURED: u16 = 1 << 2;
 
 /// Version, kind and epoch.
 const HEAD_BYTES: usize = 6;
 
+/// Flags, number of copies and round trip of a state.
+const STATE_BYTES: usize = 12;
+
 impl Unsplit {
-    /// The version that this code writes and reads.
-    pub const VERSION: u8 = Record::VERSION;
+    /// The version that this code writes and reads. Version 1 had another layout of states.
+    pub const VERSION: u8 = 2;
+
+    /// The longest state.
+    pub const MAX_STATE_BYTES: usize = HEAD_BYTES + STATE_BYTES + FlowRecord::MAX_BYTES;
 
     /// Emits the record; `None` for a packet that cannot be written as bytes.
     pub fn emit(&self) -> Option<Bytes> {
         let (kind, epoch) = match self {
-            Self::Flow(flow) => (FLOW, flow.epoch),
+            Self::State(state) => (STATE, state.epoch),
             Self::Copy(copy) => (COPY, copy.epoch),
         };
         let mut out = BytesMut::with_capacity(128);
         out.put_slice(&[Self::VERSION, kind]);
         out.put_u32(epoch);
         match self {
-            Self::Flow(flow) => flow.emit(&mut out),
+            Self::State(state) => state.emit(&mut out),
             Self::Copy(copy) => copy.packet.emit_into(&mut out).ok()?,
         }
         Some(out.freeze())
@@ -96,10 +93,10 @@ impl Unsplit {
         }
         let (version, kind, epoch) = (body.get_u8(), body.get_u8(), body.get_u32());
         match (version, kind) {
-            (Self::VERSION, FLOW) => FlowRecord::parse(epoch, body).map(Self::Flow),
+            (Self::VERSION, STATE) => StateRecord::parse(epoch, body).map(Self::State),
             (Self::VERSION, COPY) => CopyRecord::parse(epoch, bytes.slice(HEAD_BYTES..)).map(Self::Copy),
             (Self::VERSION, kind) => Err(RecordError::Kind { kind }),
-            (version, _) => Err(RecordError::Version { version }),
+            (version, _) => Err(RecordError::Version { version, expected: Self::VERSION }),
         }
     }
 }
@@ -107,82 +104,45 @@ impl Unsplit {
 impl CopyRecord {
     fn parse(epoch: u32, bytes: Bytes) -> Result<Self, RecordError> {
         let wrong = RecordError::Field { field: "packet" };
-        let packet = Packet::parse(bytes).map_err(|_| wrong)?;
+        let packet = Packet::parse_to_forward(bytes, Checksums::Verify).map_err(|_| wrong)?;
         let connection = Connection::of(Direction::Outgoing, &packet).ok_or(wrong)?;
         let has_data = matches!(&packet.payload, Payload::Tcp(segment) if segment.seq_len() > 0);
         if has_data { Ok(Self { epoch, connection, packet }) } else { Err(wrong) }
     }
 }
 
-impl FlowRecord {
-    const fn wire_len(is_ipv6: bool) -> usize {
-        HEAD_BYTES + 4 + 4 + if is_ipv6 { 32 } else { 8 } + 8 + 12 + 8 + 8
-    }
-
+impl StateRecord {
     fn emit(&self, out: &mut BytesMut) {
-        let flags = [
-            (self.connection.fixed().is_ipv6(), IPV6),
-            (self.is_frozen, FROZEN),
-            (self.is_withheld, WITHHELD),
-            (self.last.timestamps.is_some(), TIMESTAMPS),
-            (self.round_trip.is_some(), MEASURED),
-        ];
+        let flags = [(self.is_frozen, FROZEN), (self.is_withheld, WITHHELD), (self.round_trip.is_some(), MEASURED)];
         out.put_u16(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
         out.put_u16(self.copies);
-        put_ends(out, self.connection);
-        for seq in [self.acked, self.sent, self.last.nxt, self.last.ack] {
-            out.put_u32(seq.value());
-        }
-        out.put_u16(self.last.window);
-        out.put_slice(&[self.last.ttl, self.last.traffic_class]);
-        let Timestamps { val, ecr } = self.last.timestamps.unwrap_or_default();
-        out.put_u32(val);
-        out.put_u32(ecr);
         let (smoothed, deviation) = self.round_trip.unwrap_or((Duration::ZERO, Duration::ZERO));
         for time in [smoothed, deviation] {
             out.put_u32(u32::try_from(time.as_micros()).unwrap_or(u32::MAX));
         }
+        out.put_slice(&self.flow.to_bytes());
     }
 
     fn parse(epoch: u32, mut body: &[u8]) -> Result<Self, RecordError> {
-        let len = HEAD_BYTES + body.len();
-        let flags = body.first_chunk::<2>().map_or(0, |flags| u16::from_be_bytes(*flags));
-        let is = |flag: u16| flags & flag != 0;
-        let expected = Self::wire_len(is(IPV6));
-        if len != expected {
-            return Err(RecordError::Length { len, expected });
+        if body.len() < STATE_BYTES {
+            return Err(RecordError::Length { len: HEAD_BYTES + body.len(), expected: HEAD_BYTES + STATE_BYTES });
         }
-        body.advance(2);
-        let copies = body.get_u16();
-        let connection = parse_ends(&mut body, is(IPV6))?;
-        let mut seq = || Seq::new(body.get_u32());
-        let (acked, sent, nxt, ack) = (seq(), seq(), seq(), seq());
-        let (window, ttl, traffic_class) = (body.get_u16(), body.get_u8(), body.get_u8());
-        let timestamps = Timestamps { val: body.get_u32(), ecr: body.get_u32() };
+        let (flags, copies) = (body.get_u16(), body.get_u16());
         let [smoothed, deviation] = [body.get_u32(), body.get_u32()].map(u64::from).map(Duration::from_micros);
-        let fields = [
-            (flags >= MEASURED << 1, "flags"),
-            (sent.lt(acked), "end of what was sent"),
-            (ack.gt(acked), "ACK"),
-            (is(FROZEN) && is(WITHHELD), "withheld ACK"),
-            (!is(TIMESTAMPS) && timestamps != Timestamps::default(), "timestamp"),
-            (!is(MEASURED) && (smoothed, deviation) != (Duration::ZERO, Duration::ZERO), "round-trip time"),
-        ];
-        if let Some((_, field)) = fields.into_iter().find(|(is_wrong, _)| *is_wrong) {
-            return Err(RecordError::Field { field });
+        let wrong = |field| RecordError::Field { field };
+        if flags > FROZEN | WITHHELD | MEASURED {
+            return Err(wrong("flags"));
         }
-        let timestamps = is(TIMESTAMPS).then_some(timestamps);
-        Ok(Self {
-            epoch,
-            connection,
-            acked,
-            sent,
-            last: SentNumbers { nxt, ack, window, timestamps, ttl, traffic_class },
-            is_frozen: is(FROZEN),
-            is_withheld: is(WITHHELD),
-            round_trip: is(MEASURED).then_some((smoothed, deviation)),
-            copies,
-        })
+        let (is_frozen, is_withheld) = (flags & FROZEN != 0, flags & WITHHELD != 0);
+        if is_frozen && is_withheld {
+            return Err(wrong("withheld ACK"));
+        }
+        let round_trip = (flags & MEASURED != 0).then_some((smoothed, deviation));
+        if round_trip.is_none() && (smoothed, deviation) != (Duration::ZERO, Duration::ZERO) {
+            return Err(wrong("round-trip time"));
+        }
+        let flow = FlowRecord::from_bytes(body).ok_or(wrong("flow"))?;
+        Ok(Self { epoch, flow, is_frozen, is_withheld, round_trip, copies })
     }
 }
 
@@ -190,7 +150,9 @@ impl FlowRecord {
 mod tests {
     use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-    use holdover_wire::{Flags, Segment, TcpOptions};
+    use holdover_base::Instant;
+    use holdover_flow::{Environment, Flow, Form, Key, Link, LinkState, Rules};
+    use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps};
     use proptest::prelude::*;
 
     use super::*;
@@ -212,27 +174,38 @@ mod tests {
         prop::option::of(any::<(u32, u32)>().prop_map(|(val, ecr)| Timestamps { val, ecr }))
     }
 
-    fn flow() -> impl Strategy<Value = Unsplit> {
-        let numbers = (any::<u32>(), 0_u32..1 << 30, 0_u32..1 << 30, any::<u32>());
-        let fields = (any::<u16>(), any::<u8>(), any::<u8>(), timestamps(), 0_u8..3);
+    /// A segment of the fixed host or of the mobile host.
+    fn packet(connection: Connection, direction: Direction, segment: Segment) -> Packet {
+        let sender = connection.of_sender_going(direction);
+        let (src_port, dst_port) = (sender.local.port(), sender.remote.port());
+        let segment = Segment { src_port, dst_port, flags: Flags::ACK, ..segment };
+        Packet::new(sender.local.ip(), sender.remote.ip(), segment)
+    }
+
+    /// The state of a flow after data of which a part is acknowledged.
+    fn state() -> impl Strategy<Value = Unsplit> {
+        let numbers = (any::<u32>(), any::<u32>(), 0_usize..1_460, 0_u32..1_460);
         let round_trip = prop::option::of(any::<(u32, u32)>());
-        (any::<u32>(), connection(), numbers, fields, round_trip, any::<u16>()).prop_map(
-            |(epoch, connection, (acked, ahead, behind, nxt), fields, round_trip, copies)| {
-                let acked = Seq::new(acked);
-                let (window, ttl, traffic_class, timestamps, mode) = fields;
-                let ack = Seq::new(acked.value().wrapping_sub(behind));
+        let rest = (any::<u16>(), timestamps(), 0_u8..3, round_trip, any::<u16>());
+        (any::<u32>(), connection(), numbers, rest).prop_map(
+            |(epoch, connection, (seq, ack, len, acked), (window, timestamps, mode, round_trip, copies))| {
+                let (link, rules) = (Link::new(&LinkState::default()), Rules::new(None, true, Duration::ZERO));
+                let (seq, ack, payload) = (Seq::new(seq), Seq::new(ack), vec![0; len].into());
+                let options = TcpOptions { timestamps, ..TcpOptions::default() };
+                let data = Segment { seq, ack, payload, options: options.clone(), ..Segment::default() };
+                let reply = Segment { seq: ack, ack: seq + acked, window, options, ..Segment::default() };
+                let mut flow = Flow::new();
+                for (at, direction, segment) in [(1, Direction::Outgoing, data), (2, Direction::Incoming, reply)] {
+                    let environment = Environment { now: Instant::from_secs(at), link: &link, rules: &rules };
+                    let form = Form::of(&segment);
+                    let mut packet = packet(connection, direction, segment);
+                    let _ = flow.pass_between(&Key::new(connection), environment, direction, &mut packet, form);
+                }
+                let flow = FlowRecord::of(Instant::from_secs(3), connection, &flow, true).expect("an open connection");
                 let micros = |micros: u32| Duration::from_micros(u64::from(micros));
-                Unsplit::Flow(FlowRecord {
-                    epoch,
-                    connection,
-                    acked,
-                    sent: acked + ahead,
-                    last: SentNumbers { nxt: Seq::new(nxt), ack, window, timestamps, ttl, traffic_class },
-                    is_frozen: mode == 1,
-                    is_withheld: mode == 2,
-                    round_trip: round_trip.map(|(smoothed, deviation)| (micros(smoothed), micros(deviation))),
-                    copies,
-                })
+                let round_trip = round_trip.map(|(smoothed, deviation)| (micros(smoothed), micros(deviation)));
+                let (is_frozen, is_withheld) = (mode == 1, mode == 2);
+                Unsplit::State(StateRecord { epoch, flow, is_frozen, is_withheld, round_trip, copies })
             },
         )
     }
@@ -261,28 +234,43 @@ mod tests {
         // refused or are a record.
         // Tests: `handoff::unsplit::tests::random_bytes_are_refused_or_are_a_state`
         #[test]
-        fn a_record_comes_out_as_it_went_in(record in prop_oneof![flow(), copy()], more in 1_usize..9) {
+        fn a_record_comes_out_as_it_went_in(record in prop_oneof![state(), copy()], more in 1_usize..9) {
             let bytes = record.emit().expect("a packet that can be written");
-            prop_assert_eq!(Unsplit::parse(&bytes), Ok(record.clone()));
-            if let Unsplit::Flow(flow) = &record {
-                prop_assert_eq!(bytes.len(), if flow.connection.fixed().is_ipv6() { 82 } else { 58 });
-                let longer = Bytes::from([&bytes[..], &vec![0; more]].concat());
-                prop_assert!(Unsplit::parse(&longer).is_err());
+            let parsed = Unsplit::parse(&bytes);
+            match (&record, &parsed) {
+                (Unsplit::State(_), _) => {
+                    prop_assert_eq!(parsed.as_ref(), Ok(&record));
+                    prop_assert!(bytes.len() <= Unsplit::MAX_STATE_BYTES);
+                    let longer = Bytes::from([&bytes[..], &vec![0; more]].concat());
+                    prop_assert!(Unsplit::parse(&longer).is_err());
+                }
+                (Unsplit::Copy(copy), Ok(Unsplit::Copy(parsed))) => {
+                    let plain = |packet: &Packet| Packet { received: None, ..packet.clone() };
+                    prop_assert_eq!((parsed.epoch, parsed.connection), (copy.epoch, copy.connection));
+                    prop_assert_eq!(plain(&parsed.packet), plain(&copy.packet));
+                    prop_assert_eq!(parsed.packet.emit(), copy.packet.emit());
+                }
+                (_, other) => prop_assert!(false, "{:?}", other),
             }
+            let former = Bytes::from([&[1], &bytes[1..]].concat());
+            prop_assert_eq!(Unsplit::parse(&former), Err(RecordError::Version { version: 1, expected: 2 }));
             let shorter = bytes.slice(..bytes.len().saturating_sub(more));
             prop_assert!(Unsplit::parse(&shorter).is_err());
         }
 
         /// Any bytes: no panic, and an accepted state is emitted unchanged.
         #[test]
-        fn random_bytes_are_refused_or_are_a_state(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 1_u8..4) {
-            if bytes.len() >= 58 {
-                (bytes[0], bytes[1]) = (Unsplit::VERSION, kind);
-                (bytes[6], bytes[7]) = (0, bytes[7] & 0x1f);
-                bytes.truncate(if bytes[7] & 1 == 1 { 82 } else { 58 });
+        fn random_bytes_are_refused_or_are_a_state(
+            state in state(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), kind in 1_u8..4
+        ) {
+            let mut bytes = state.emit().expect("a state").to_vec();
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
             }
+            (bytes[0], bytes[1]) = (Unsplit::VERSION, kind);
             let bytes = Bytes::from(bytes);
-            if let Ok(record @ Unsplit::Flow(_)) = Unsplit::parse(&bytes) {
+            if let Ok(record @ Unsplit::State(_)) = Unsplit::parse(&bytes) {
                 prop_assert_eq!(record.emit(), Some(bytes));
             }
         }

@@ -23,8 +23,9 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::MTcp;
 use super::flow::{Flow, RESTART_SEGMENTS};
-use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, STRAGGLERS, Standing};
+use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, Whereabouts};
 use crate::split::Side;
+use crate::stragglers::STRAGGLERS;
 
 /// The other supervisor hosts, and connections handed on.
 #[derive(Debug)]
@@ -88,13 +89,13 @@ impl MTcp {
         let Some(peers) = &mut self.peers else { return Verdict::Pass };
         let mobile = connection.mobile().ip();
         let is_gone = peers.gone.contains_key(&connection);
-        match peers.exchange.standing(now, mobile) {
-            Standing::Settled if is_gone => return self.refuse(now, connection, direction, packet),
-            Standing::Settled => return Verdict::Pass,
+        match peers.exchange.whereabouts(now, mobile) {
+            Whereabouts::Settled if is_gone => return self.refuse(now, connection, direction, packet),
+            Whereabouts::Settled => return Verdict::Pass,
             // They were in flight on the old path.
-            Standing::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
-            Standing::Unknown | Standing::Elsewhere { .. } => peers.exchange.ask(now, mobile),
-            Standing::Asking => {}
+            Whereabouts::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
+            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.exchange.ask(now, mobile),
+            Whereabouts::Asking => {}
         }
         let has_room = peers.waiting.len() < MOST_WAITING || peers.waiting.contains_key(&connection);
         if has_room {
@@ -108,7 +109,7 @@ impl MTcp {
     /// A mobile host has arrived: its connections may be at another supervisor host.
     pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
-        if matches!(peers.exchange.standing(now, mobile), Standing::Unknown | Standing::Elsewhere { .. }) {
+        if matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
             peers.exchange.ask(now, mobile);
             self.handle_peers(now);
         }
@@ -162,7 +163,7 @@ impl MTcp {
         records.extend(peers.exchange.take_back(mobile));
         let is_elsewhere = !records.is_empty();
         peers.exchange.give(now, peer, mobile, id, records);
-        if is_elsewhere || matches!(peers.exchange.standing(now, mobile), Standing::Elsewhere { .. }) {
+        if is_elsewhere || matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
             // Their senders retransmit them to the mobile host's current place.
             peers.waiting_of(mobile);
         }
@@ -282,8 +283,7 @@ impl MTcp {
         }
         let Some(peers) = &mut self.peers else { return };
         for (connection, packets) in peers.waiting_of(mobile) {
-            let directions = [Direction::Outgoing, Direction::Incoming];
-            for (direction, packet) in directions.into_iter().zip(packets) {
+            for (direction, packet) in Direction::BOTH.into_iter().zip(packets) {
                 let Some(packet) = packet else { continue };
                 let is_gone = self.peers.as_ref().is_some_and(|peers| peers.gone.contains_key(&connection));
                 if !is_complete || is_gone {

@@ -161,7 +161,7 @@ proptest! {
             let mut watch = Watch { filter: &mut filter, now, acked };
             watch.apply(op, base);
             (now, acked) = (watch.now, watch.acked);
-            prop_assert!(filter.cached_bytes() <= LIMIT);
+            prop_assert!(filter.stored().bytes <= LIMIT as u64);
         }
     }
 
@@ -194,7 +194,7 @@ proptest! {
             if let Op::Wait(millis) = op {
                 now += Duration::from_millis(*millis);
             }
-            prop_assert!(snoop.cached_bytes() <= LIMIT && tawcf.waiting_bytes(mobile()) <= LIMIT);
+            prop_assert!(snoop.stored().bytes <= LIMIT as u64 && tawcf.waiting_bytes(mobile()) <= LIMIT);
             prop_assert!(tawcf.held_bytes() <= LIMIT);
         }
     }

@@ -1,6 +1,6 @@
 //! Packet scripts for Snoop.
 
-use holdover_filter::Presence;
+use holdover_filter::{Presence, SegmentFilter as _};
 use holdover_gateway::snoop::{Snoop, SnoopConfig};
 use holdover_wire::Flags;
 
@@ -26,11 +26,11 @@ fn forwarded(config: SnoopConfig, last: u32) -> Script<Snoop> {
 #[test]
 fn new_acks_pass_and_free_the_cache() {
     let mut script = forwarded(untimed(), 3);
-    assert_eq!(script.filter.cached_bytes(), 3 * 140);
+    assert_eq!(script.filter.stored().bytes, 3 * 140);
     assert_out!(script.mobile_sends(ack(2)), "ack 2");
-    assert_eq!(script.filter.cached_bytes(), 2 * 140);
+    assert_eq!(script.filter.stored().bytes, 2 * 140);
     assert_out!(script.mobile_sends(ack(4)), "ack 4");
-    assert_eq!(script.filter.cached_bytes(), 0);
+    assert_eq!(script.filter.stored().bytes, 0);
 }
 
 /// Segment 1 is lost, and 2 to 6 arrive: the first duplicate ACK retransmits, the four others are expected. Segment 7 arrives, and the
@@ -45,7 +45,7 @@ fn the_first_duplicate_ack_retransmits_and_the_expected_ones_end_here() {
     assert_out!(script.fixed_sends(data(7)), "data 7");
     assert_out!(script.mobile_sends(ack(1)), "data 1");
     assert_out!(script.mobile_sends(ack(8)), "ack 8");
-    assert_eq!(script.filter.cached_bytes(), 0);
+    assert_eq!(script.filter.stored().bytes, 0);
 }
 
 /// Segments 1 and 3 are lost.
@@ -203,7 +203,7 @@ fn a_segment_is_retransmitted_so_often_and_no_more() {
 #[test]
 fn segments_beyond_the_cache_have_no_copy() {
     let mut script = forwarded(SnoopConfig { buffer_bytes: 300, ..untimed() }, 4);
-    assert_eq!(script.filter.cached_bytes(), 2 * 140);
+    assert_eq!(script.filter.stored().bytes, 2 * 140);
     assert_out!(script.mobile_sends(ack(1)), "data 1");
     // 3 and 4 are expected to cause one each.
     assert_out!(script.mobile_sends(ack(1)));
@@ -311,7 +311,7 @@ fn nothing_outstanding_sets_no_timer() {
 fn a_host_that_has_moved_is_forgotten() {
     let mut script = forwarded(SnoopConfig::default(), 2);
     assert_out!(script.presence(Presence::Moved));
-    assert_eq!(script.filter.cached_bytes(), 0);
+    assert_eq!(script.filter.stored().bytes, 0);
     assert_eq!(script.wait_until(60_000), []);
     assert_out!(script.mobile_sends(ack(1)), "ack 1");
 }

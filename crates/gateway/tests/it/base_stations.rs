@@ -7,10 +7,11 @@ use holdover_base::{Duration, Instant, Rng};
 use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
 use holdover_gateway::Mechanisms;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
-use holdover_gateway::handoff::{Body, HandoffConfig, Message};
+use holdover_gateway::handoff::{Body, HandoffConfig, Message, Unsplit};
 use holdover_wire::Packet;
 use proptest::prelude::*;
 
+use crate::received::received;
 use crate::roaming::{Move, Outcome, PROFILES, Roaming, Setup, Station, rough};
 use crate::script::{PHONE, ack, data, print};
 use crate::support::{at_ms, ms};
@@ -157,7 +158,7 @@ fn a_frozen_sender_is_looked_after_by_the_new_base_station() {
     assert_eq!(stations.pass(NEW, data(199, 0)), ["to phone ack 1 win 500", "to fixed ack 200 win 0"]);
     assert_eq!(stations.pass(OLD, data(199, 0)), ["to phone ack 1 win 500"]);
     assert_eq!(stations.pass(NEW, ack(300, 450)), ["to fixed ack 300 win 450"], "it opens the window");
-    assert_eq!(stations.actions(NEW), ["thawed"]);
+    assert_eq!(stations.actions(NEW), ["answered a probe", "thawed"]);
     assert_eq!(stations.at(20_000), NOTHING);
     let stored = stations.chains.iter().map(|chain| chain.stored().bytes);
     assert_eq!(stored.sum::<u64>(), 0);
@@ -181,6 +182,23 @@ fn copies_without_a_freeze_move_too() {
     assert_eq!(stations.talk(NEW), ["to phone 200:300"]);
     assert_eq!(stations.pass(NEW, ack(300, 450)), ["to fixed ack 300 win 450"]);
     assert_eq!(stations.at(20_000), NOTHING);
+}
+
+// Claim: Copies that move between base stations leave with the bytes that they came with.
+#[test]
+fn copies_move_as_they_came() {
+    let mut stations = Stations::withheld(&BufferFreezeConfig { freezes: false, ..default() });
+    let packet = received(&data(300, 100), 7);
+    assert_eq!(stations.pass(OLD, packet.clone()), ["to phone 300:400"]);
+    stations.moves(OLD, NEW);
+    let request = stations.messages(NEW).remove(0);
+    stations.deliver(NEW, &request);
+    for record in stations.messages(OLD) {
+        let payload = record.payload.clone();
+        assert!(stations.chains[NEW].handle_control(stations.now, &ControlMessage { peer: address(OLD), payload }));
+    }
+    let sent = core::iter::from_fn(|| stations.chains[NEW].poll_transmit()).map(|made| made.packet.emit().unwrap());
+    assert_eq!(sent.last(), Some(packet.emit().unwrap()));
 }
 
 /// The sender is not frozen yet: the new base station can still freeze it, with the same ACK.
@@ -417,11 +435,12 @@ proptest! {
         let mut stations = Stations::new(2, &config);
         stations.is(OLD, Presence::Present);
         stations.talk(OLD);
+        stations.at(1);
         stations.pass(OLD, ack(0, 500));
         for index in 0..segments {
             stations.pass(OLD, data(index * 100, 100));
         }
-        stations.at(waits_ms);
+        stations.at(1 + waits_ms);
         stations.moves(OLD, NEW);
         let mut rng = Rng::new(seed);
         let mut flying: BTreeMap<(Instant, u64), (usize, ControlMessage)> = BTreeMap::new();
@@ -441,7 +460,7 @@ proptest! {
             }
             for chain in &stations.chains {
                 // Records have some bytes more than the copies in them.
-                prop_assert!(chain.stored().bytes <= 30_000 + 58 + 6 * u64::from(segments) + 40, "{:?}", chain.stored());
+                prop_assert!(chain.stored().bytes <= 30_000 + Unsplit::MAX_STATE_BYTES as u64 + 6 * u64::from(segments) + 40, "{:?}", chain.stored());
             }
             let due = stations.chains.iter().filter_map(Chain::poll_timeout).min();
             let next = flying.first_key_value().map(|((at, _), _)| *at);

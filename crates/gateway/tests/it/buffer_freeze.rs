@@ -88,6 +88,14 @@ fn freezing_alone_reopens_the_window_when_the_host_is_back() {
     assert_eq!(script.at(260), ["to fixed ack 200 win 0"]);
     assert_eq!(script.phone_is(Presence::Present), ["to fixed ack 200 win 400"]);
     assert_eq!(script.at(10_000), [] as [&str; 0], "what was sent is lost, and not waited for");
+    assert_eq!(script.pass(ack(300, 450)), ["to fixed ack 300 win 450"], "the ACK before it is void");
+}
+
+#[test]
+fn freezing_alone_reopens_the_window_once_when_the_host_has_moved() {
+    let mut script = withheld(BufferFreezeConfig { buffers: false, ..default() });
+    assert_eq!(script.at(260), ["to fixed ack 200 win 0"]);
+    assert_eq!(script.phone_is(Presence::Moved), ["to fixed ack 200 win 400"]);
 }
 
 #[test]

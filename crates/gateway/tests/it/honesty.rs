@@ -15,14 +15,14 @@ use proptest::prelude::*;
 use crate::script::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Data { at: u32, len: usize },
     Ack { at: u32, window: u16, flag: bool },
     Presence(Presence),
     Wait(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0_u32..40, 0_usize..3).prop_map(|(at, len)| Step::Data { at: at * 50, len: len * 50 }),
         4 => (0_u32..40, 0_u16..3, any::<bool>())
@@ -43,7 +43,7 @@ fn sign() -> impl Strategy<Value = WarningSign> {
     prop_oneof![Just(WarningSign::Window), Just(WarningSign::IpFlag)]
 }
 
-fn mechanisms() -> impl Strategy<Value = Mechanisms> {
+pub(crate) fn mechanisms() -> impl Strategy<Value = Mechanisms> {
     let none = Mechanisms::default;
     let choke = prop_oneof![Just(Choke::Never), Just(Choke::WhenAway), Just(Choke::Wintimer)];
     let mode = prop_oneof![Just(Mode::Buffer), Just(Mode::Freeze), Just(Mode::BufferFreeze), Just(Mode::MTcp)];
@@ -99,6 +99,7 @@ proptest! {
         mechanisms in mechanisms(),
         steps in prop::collection::vec(step(), 1..120),
         base in any::<u32>(),
+        begins in any::<bool>(),
     ) {
         let by_flag = |sign| sign == Some(WarningSign::IpFlag);
         let of_daemon = mechanisms.daemon.as_ref().filter(|config| config.mode == Mode::Thesis);
@@ -110,6 +111,12 @@ proptest! {
         let mut chain = mechanisms.chain([1; 16]);
         let mut now = Instant::ZERO;
         let (mut acked, mut sent) = (None::<Seq>, Vec::<Packet>::new());
+        // Only a connection that was seen to begin has its ACKs lowered.
+        for mut packet in opening(base).into_iter().filter(|_| begins) {
+            let direction = if packet.dst == PHONE { Direction::Outgoing } else { Direction::Incoming };
+            sent.push(packet.clone());
+            prop_assert_eq!(chain.handle_packet(now, direction, &mut packet), Verdict::Pass);
+        }
         for step in steps {
             let mut out = Vec::new();
             match step {

@@ -1,5 +1,6 @@
 //! The mechanisms of routers: packet scripts, and worlds.
 
+mod as_they_came;
 mod base_stations;
 mod blocking_buffer;
 mod buffer_freeze;
@@ -11,6 +12,8 @@ mod m_tcp;
 mod m_tcp_script;
 mod moved_in;
 mod prefixes;
+#[path = "../../../wire/tests/support/received.rs"]
+mod received;
 mod roaming;
 mod script;
 mod split;

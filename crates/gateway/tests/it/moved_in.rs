@@ -180,7 +180,7 @@ impl Gateway {
     }
 }
 
-/// What may happen at the new gateway, each once, a step before the next one.
+/// The events at the new gateway, each once, a step before the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     /// The record comes.
@@ -289,7 +289,7 @@ fn an_upload_is_woken_in_any_order_of_the_events_around_its_move() {
                 |(_, made): &&(Instant, Injected)| made.packet.tcp().is_some_and(|segment| segment.ack == acked);
             let last = new.made.iter().filter(is_all).map(|(at, _)| *at).last();
             assert!(last.is_some(), "{before:?}, {order:?}: {:?}", new.made);
-            // What is sent before the last sign of the mobile host may be lost.
+            // Packets sent before the last sign of the mobile host may be lost.
             let again = new.made.iter().filter(|(at, _)| *at >= woken_from).count();
             assert!(again > 0, "{before:?}, {order:?}: {:?}", new.made);
             new.retransmit();

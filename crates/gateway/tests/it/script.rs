@@ -45,6 +45,13 @@ pub(crate) fn change(mut packet: Packet, change: impl FnOnce(&mut Segment)) -> P
     packet
 }
 
+/// The SYN and SYN-ACK of a connection over which data begin at `first`.
+pub(crate) fn opening(first: u32) -> [Packet; 2] {
+    let syn = Packet::new(PHONE, FIXED, segment((1000, 80), 0, 0, 500, 0));
+    let reply = data(first.wrapping_sub(1), 0);
+    [change(syn, |syn| syn.flags = Flags::SYN), change(reply, |reply| reply.flags = Flags::SYN | Flags::ACK)]
+}
+
 /// The same with the reserved flag of the IP header.
 pub(crate) fn flagged(packet: Packet) -> Packet {
     Packet { reserved_flag: true, ..packet }
@@ -60,6 +67,11 @@ impl Script {
     pub(crate) fn new(mechanisms: &Mechanisms) -> Self {
         mechanisms.check().expect("mechanisms that can be");
         Self { chain: mechanisms.chain([7; 16]), now: Instant::ZERO }
+    }
+
+    /// The phone opens a connection over which data begins at 100. Windows are counted in bytes.
+    pub(crate) fn open(&mut self) {
+        opening(100).into_iter().for_each(|packet| _ = self.pass(packet));
     }
 
     /// Advances to `millis`; returns the packets sent at deadlines until then.

@@ -76,41 +76,39 @@ INLINE struct flow *details_of(const struct key *key, const struct entry *entry)
 	return READ_ONCE(entry->flags) & ENTRY_DETAILED ? bpf_map_lookup_elem(&flows, key) : 0;
 }
 
-// The entry of a packet; 0 if there is no room for it, or if it is about a connection that is not known. Connections that are older than
-// the programs are learnt from any of their packets.
+// What a packet does in the table. Details are newer than the entry; only a SYN needs them for this.
+INLINE enum finding look_up(const struct entry *entry, const struct key *key, const struct packet *packet)
+{
+	if (!entry)
+		return find_between(0, 0, 0, 0, packet);
+	const struct flow *flow = packet->flags & SYN ? details_of(key, entry) : 0;
+
+	if (flow)
+		return find_between(1, flow->stage, flow->host_isn, flow->incoming.flags | flow->outgoing.flags, packet);
+	return find_between(1, entry->stage, entry->host_isn, entry->incoming.flags | entry->outgoing.flags, packet);
+}
+
+// The entry of a packet; 0 if there is no room for it, or if it belongs to no flow.
 INLINE struct entry *find(struct mobile *mobile, const struct key *key, const struct packet *packet)
 {
 	struct entry *entry = bpf_map_lookup_elem(&entries, key);
 
-	if (entry && packet->flags & SYN) {
-		const struct flow *flow = details_of(key, entry);
-		u16 stage = flow ? flow->stage : entry->stage;
-		u32 isn = flow ? flow->host_isn : entry->host_isn;
-		u32 flags = flow ? flow->incoming.flags | flow->outgoing.flags : entry->incoming.flags | entry->outgoing.flags;
+	enum finding finding = look_up(entry, key, packet);
 
-		// A SYN from a stranger would change the numbers of a connection whose ends ignore it (RFC 5961 section 4).
-		if (is_under_way(stage, flags)) {
-			count(ALONE_UNKNOWN);
-			return 0;
-		}
-		if (begins_between(stage, isn, packet)) {
-			bpf_map_delete_elem(&flows, key);
-			bpf_map_delete_elem(&entries, key);
-			entry = 0;
-		}
-	}
-	if (entry)
+	if (finding == FLOW_KNOWN)
 		return entry;
-	if (packet->flags & RST) {
+	if (finding == FLOW_UNSEEN) {
 		count(ALONE_UNKNOWN);
 		return 0;
 	}
+	if (entry)
+		bpf_map_delete_elem(&entries, key);
 	u32 zero = 0;
 	struct blank_entry *anew = bpf_map_lookup_elem(&blank_entries, &zero);
 
 	if (!anew)
 		return 0;
-	// Details of a connection of the same name whose entry was evicted.
+	// Details of an earlier connection of the same name, whose entry may have been evicted.
 	bpf_map_delete_elem(&flows, key);
 	bpf_map_update_elem(&entries, key, anew, BPF_NOEXIST);
 	entry = bpf_map_lookup_elem(&entries, key);

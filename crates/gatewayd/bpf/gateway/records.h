@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "course.h"
 #include "packet.h"
 #include "selector.h"
 
@@ -31,12 +32,6 @@ struct mac {
 	u16 unused;
 };
 
-// What becomes of packets for a mobile host.
-#define PASSING 0
-#define DIVERT 1
-#define DIVERT_TCP 2 // TCP packets only
-#define DIVERT_CHOSEN 3 // what rules for single connections say, and nothing else
-
 // How mobile hosts in mode `thesis` predict an absence (the thesis on Freeze-TCP, section 4.6.2).
 #define SIGN_BY_WINDOW 1 // by an ACK with a window of zero
 #define SIGN_BY_FLAG 2   // by the reserved flag of IPv4's header
@@ -54,7 +49,7 @@ struct mac {
 
 struct mobile {
 	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `links`
-	u32 course;
+	u32 course;        // of course.h
 	u64 diverted;      // packets, since the mobile host is known
 	u64 heard_at;      // the last packet from it
 	u64 addressed_at;  // the last one of these in a frame to this router's own Ethernet address
@@ -95,12 +90,10 @@ struct mobile_order {
 
 struct flow_rule {
 	struct selector selector;
-	u32 verdict; // RULE_*, and the number of a link
+	u32 verdict; // RULE_* here and in course.h, and the number of a link
 };
 
 #define RULE_LINK 0x7 // the bits of the number
-#define RULE_FITS 0x8
-#define RULE_DIVERTS 0x10 // packets for a mobile host that is away are diverted; else they pass
 #define RULE_SPLITS 0x20  // the connection ends at the gateway
 
 // Which connections of a mobile host end at the gateway: those without a rule that says otherwise, or those with a rule that says so.

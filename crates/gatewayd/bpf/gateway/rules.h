@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "ip.h"
 #include "state.h"
 
 // Set when the programs are loaded, as `flow_rules`.
@@ -55,36 +56,18 @@ static __attribute__((noinline)) u32 link_of(const struct key *key)
 	return find_flow_rule(&ends) & RULE_LINK;
 }
 
-// Reads the ends of a packet of TCP or UDP, whose *local* one is its source. Fragments and extension headers are not followed. All is read
-// into place: the frames of functions that call each other have 512 bytes together.
+// Reads the ends of a packet of TCP or UDP, whose *local* one is its source. A fragment has none. All is read into place: the frames of
+// functions that call each other have 512 bytes together.
 INLINE int read_ends(struct __sk_buff *skb, struct ends *ends)
 {
-	u32 at = rules.frame_len;
-	u16 fragment;
-	u8 first, protocol;
+	struct upper upper = {};
 
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(skb, at, &first, 1) || bpf_skb_load_bytes(skb, at + 9, &protocol, 1))
-			return 0;
-		if (bpf_skb_load_bytes(skb, at + 6, &fragment, 2) || fragment & bpf_htons(IP_FRAGMENT))
-			return 0;
-		if (bpf_skb_load_bytes(skb, at + 12, &ends->local[3], 4) || bpf_skb_load_bytes(skb, at + 16, &ends->remote[3], 4))
-			return 0;
-		ends->local[2] = ends->remote[2] = bpf_htonl(0xffff);
-		at += (first & 0xf) * 4;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, at + 6, &protocol, 1))
-			return 0;
-		if (bpf_skb_load_bytes(skb, at + 8, ends->local, 16) || bpf_skb_load_bytes(skb, at + 24, ends->remote, 16))
-			return 0;
-		at += sizeof(struct ipv6hdr);
-	} else {
+	if (read_upper(skb, rules.frame_len, &upper) != UPPER_WHOLE || (upper.protocol != IPPROTO_TCP && upper.protocol != IPPROTO_UDP))
 		return 0;
-	}
-	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
+	if (!read_ip_address(skb, rules.frame_len, ends->local, 0) || !read_ip_address(skb, rules.frame_len, ends->remote, 1))
 		return 0;
 	// Both ports, one after the other.
-	if (bpf_skb_load_bytes(skb, at, &ends->local_port, 4))
+	if (bpf_skb_load_bytes(skb, upper.at, &ends->local_port, 4))
 		return 0;
 	ends->local_port = bpf_ntohs(ends->local_port);
 	ends->remote_port = bpf_ntohs(ends->remote_port);

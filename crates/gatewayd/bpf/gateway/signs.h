@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "ip.h"
 #include "state.h"
 
 // Set when the programs are loaded: SIGN_BY_*; 0 without mode `thesis`.
@@ -38,35 +39,17 @@ static __attribute__((noinline)) int take_flag(struct __sk_buff *skb)
 	return 1;
 }
 
-// The sign of a packet with TCP in the clear: its window. Fragments and extension headers are not followed.
+// The sign of a packet with TCP in the clear: its window.
 static __attribute__((noinline)) u32 sign_by_window(struct __sk_buff *skb)
 {
-	u32 at = rules.frame_len;
-	u16 window;
-	u8 flags;
+	struct upper upper = {};
+	u8 bytes[3]; // flags and window
 
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP || ip.ihl < 5)
-			return SIGN_NONE;
-		if (ip.frag_off & bpf_htons(IP_FRAGMENT))
-			return SIGN_NONE;
-		at += ip.ihl * 4;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		u8 next_header;
-
-		if (bpf_skb_load_bytes(skb, at + 6, &next_header, 1) || next_header != IPPROTO_TCP)
-			return SIGN_NONE;
-		at += sizeof(struct ipv6hdr);
-	} else {
+	if (read_upper(skb, rules.frame_len, &upper) != UPPER_WHOLE || upper.protocol != IPPROTO_TCP)
 		return SIGN_NONE;
-	}
-	if (bpf_skb_load_bytes(skb, at + 13, &flags, 1) || (flags & (SYN | RST | ACK)) != ACK)
+	if (bpf_skb_load_bytes(skb, upper.at + TCP_FLAGS, bytes, sizeof(bytes)) || (bytes[0] & (SYN | RST | ACK)) != ACK)
 		return SIGN_NONE;
-	if (bpf_skb_load_bytes(skb, at + 14, &window, sizeof(window)))
-		return SIGN_NONE;
-	return window ? SIGN_WORKING : SIGN_WARNING;
+	return bytes[1] | bytes[2] ? SIGN_WORKING : SIGN_WARNING;
 }
 
 // The sign of a packet of a mobile host, which leaves without the flag. Without it, packets of any protocol show that the link works: with
@@ -107,11 +90,10 @@ INLINE void note_sign(struct __sk_buff *skb, struct mobile *mobile, const struct
 	bpf_ringbuf_submit(notice, 0);
 }
 
-// Whether a packet is TCP. IPv6 extension headers are not followed.
+// Whether a packet is TCP, or a fragment of it.
 INLINE int is_tcp(struct __sk_buff *skb)
 {
-	u8 protocol;
-	u32 at = rules.frame_len + (skb->protocol == bpf_htons(ETH_P_IP) ? 9 : 6);
+	struct upper upper = {};
 
-	return !bpf_skb_load_bytes(skb, at, &protocol, 1) && protocol == IPPROTO_TCP;
+	return read_upper(skb, rules.frame_len, &upper) <= UPPER_FRAGMENT && upper.protocol == IPPROTO_TCP;
 }

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include "ip.h"
 #include "rules.h"
 #include "state.h"
 
@@ -32,12 +33,6 @@ INLINE u32 split_kind(const struct address *address)
 #define IS_SYN 1
 #define IS_FRAGMENT 2
 
-// Flags of a TCP header.
-#define FLAG_FIN 1
-#define FLAG_SYN 2
-#define FLAG_RST 4
-#define FLAG_ACK 16
-
 struct ports {
 	u16 source, destination;
 };
@@ -49,44 +44,50 @@ struct packet_ends {
 	u8 traffic_class;
 };
 
-// Reads a packet with its IP header at `at`. Extension headers are not followed: such SYNs pass unsplit.
+INLINE int read_ports(struct __sk_buff *skb, u32 at, struct ports *ports)
+{
+	return !bpf_skb_load_bytes(skb, at, ports, sizeof(*ports));
+}
+
+// IS_* of a packet with its IP header at `at`. A SYN with IPv6 extension headers passes unsplit: the daemon's sockets would send the other
+// half of the connection without these.
+INLINE int find_syn(struct __sk_buff *skb, u32 at, struct upper *upper)
+{
+	u8 flags;
+	int kind = read_upper(skb, at, upper);
+
+	if (upper->protocol != IPPROTO_TCP || kind > UPPER_FRAGMENT)
+		return IS_NO_SYN;
+	if (kind == UPPER_FRAGMENT)
+		return IS_FRAGMENT;
+	if (upper->has_extensions || bpf_skb_load_bytes(skb, upper->at + TCP_FLAGS, &flags, 1))
+		return IS_NO_SYN;
+	return (flags & (FIN | SYN | RST | ACK)) == SYN ? IS_SYN : IS_NO_SYN;
+}
+
+// The same, with the addresses and ports of a SYN.
 INLINE int read_syn(struct __sk_buff *skb, u32 at, struct packet_ends *ends)
 {
+	struct upper upper = {};
 	struct ports ports;
-	u8 flags;
+	int kind = find_syn(skb, at, &upper);
 
+	if (kind != IS_SYN)
+		return kind;
+	if (!read_ports(skb, upper.at, &ports))
+		return IS_NO_SYN;
+	// Source and destination, one after the other.
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP || ip.ihl < 5)
+		if (bpf_skb_load_bytes(skb, at + AT(iphdr, saddr), &ends->tuple.ipv4.saddr, 8) ||
+		    bpf_skb_load_bytes(skb, at + AT(iphdr, tos), &ends->traffic_class, 1))
 			return IS_NO_SYN;
-		if (ip.frag_off & bpf_htons(0x3fff))
-			return IS_FRAGMENT;
-		ends->tuple.ipv4.saddr = ip.saddr;
-		ends->tuple.ipv4.daddr = ip.daddr;
 		ends->is_v6 = 0;
-		ends->traffic_class = ip.tos;
-		at += ip.ihl * 4;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_TCP)
-			return IS_NO_SYN;
-		__builtin_memcpy(ends->tuple.ipv6.saddr, &ip.saddr, 16);
-		__builtin_memcpy(ends->tuple.ipv6.daddr, &ip.daddr, 16);
-		ends->is_v6 = 1;
-		at += sizeof(ip);
-	} else {
-		return IS_NO_SYN;
-	}
-	if (bpf_skb_load_bytes(skb, at + 13, &flags, 1) || (flags & (FLAG_FIN | FLAG_SYN | FLAG_RST | FLAG_ACK)) != FLAG_SYN)
-		return IS_NO_SYN;
-	if (bpf_skb_load_bytes(skb, at, &ports, sizeof(ports)))
-		return IS_NO_SYN;
-	if (!ends->is_v6) {
 		ends->tuple.ipv4.sport = ports.source;
 		ends->tuple.ipv4.dport = ports.destination;
 	} else {
+		if (bpf_skb_load_bytes(skb, at + AT(ipv6hdr, saddr), ends->tuple.ipv6.saddr, 32))
+			return IS_NO_SYN;
+		ends->is_v6 = 1;
 		ends->tuple.ipv6.sport = ports.source;
 		ends->tuple.ipv6.dport = ports.destination;
 	}
@@ -139,9 +140,9 @@ INLINE int has_socket(struct __sk_buff *skb, struct packet_ends *ends)
 // IS_*. A function of its own, for its frame on the stack.
 static __attribute__((noinline)) int kind_of_packet(struct __sk_buff *skb)
 {
-	struct packet_ends ends = {};
+	struct upper upper = {};
 
-	return read_syn(skb, rules.frame_len, &ends);
+	return find_syn(skb, rules.frame_len, &upper);
 }
 
 // Whether a connection that a packet may begin is to be split, by the mode of its mobile host and by the rules. Not nested with
@@ -195,57 +196,47 @@ static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, int is_
 #define ICMP_PARAMETER 12
 #define ICMPV6_LAST_ERROR 4
 
+INLINE int is_icmp_error(u8 protocol, u8 type)
+{
+	if (protocol == IPPROTO_ICMP)
+		return type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETER;
+	return protocol == IPPROTO_ICMPV6 && type && type <= ICMPV6_LAST_ERROR;
+}
+
 // Whether a packet to a mobile host is an ICMP error of this router about a packet of a socket here. (What other routers send has been
 // given to the socket when it came in.)
 static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
 {
 	struct packet_ends ends = {};
+	struct upper upper = {};
 	struct ports ports;
-	u32 at = rules.frame_len;
 	u8 type;
 
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_ICMP || ip.ihl != 5)
-			return 0;
-		at += sizeof(ip);
-		if (bpf_skb_load_bytes(skb, at, &type, 1))
-			return 0;
-		if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
-			return 0;
-		at += 8;
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP || ip.ihl != 5)
-			return 0;
-		at += sizeof(ip);
-		ends.tuple.ipv4.saddr = ip.daddr;
-		ends.tuple.ipv4.daddr = ip.saddr;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_ICMPV6)
-			return 0;
-		at += sizeof(ip);
-		if (bpf_skb_load_bytes(skb, at, &type, 1) || !type || type > ICMPV6_LAST_ERROR)
-			return 0;
-		at += 8;
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_TCP)
-			return 0;
-		at += sizeof(ip);
-		ends.is_v6 = 1;
-		__builtin_memcpy(ends.tuple.ipv6.saddr, &ip.daddr, 16);
-		__builtin_memcpy(ends.tuple.ipv6.daddr, &ip.saddr, 16);
-	} else {
+	if (read_upper(skb, rules.frame_len, &upper) != UPPER_WHOLE)
 		return 0;
-	}
-	if (bpf_skb_load_bytes(skb, at, &ports, sizeof(ports)))
+	if (upper.protocol != IPPROTO_ICMP && upper.protocol != IPPROTO_ICMPV6)
 		return 0;
-	if (ends.is_v6) {
-		ends.tuple.ipv6.sport = ports.destination;
-		ends.tuple.ipv6.dport = ports.source;
-	} else {
+	if (bpf_skb_load_bytes(skb, upper.at, &type, 1) || !is_icmp_error(upper.protocol, type))
+		return 0;
+	// The packet that the error is about.
+	u32 at = upper.at + 8;
+
+	if (read_upper(skb, at, &upper) != UPPER_WHOLE || upper.protocol != IPPROTO_TCP || !read_ports(skb, upper.at, &ports))
+		return 0;
+	ends.is_v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	// It came the other way.
+	if (!ends.is_v6) {
+		if (bpf_skb_load_bytes(skb, at + AT(iphdr, saddr), &ends.tuple.ipv4.daddr, 4) ||
+		    bpf_skb_load_bytes(skb, at + AT(iphdr, daddr), &ends.tuple.ipv4.saddr, 4))
+			return 0;
 		ends.tuple.ipv4.sport = ports.destination;
 		ends.tuple.ipv4.dport = ports.source;
+	} else {
+		if (bpf_skb_load_bytes(skb, at + AT(ipv6hdr, saddr), ends.tuple.ipv6.daddr, 16) ||
+		    bpf_skb_load_bytes(skb, at + AT(ipv6hdr, daddr), ends.tuple.ipv6.saddr, 16))
+			return 0;
+		ends.tuple.ipv6.sport = ports.destination;
+		ends.tuple.ipv6.dport = ports.source;
 	}
 	return has_socket(skb, &ends);
 }

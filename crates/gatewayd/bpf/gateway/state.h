@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "kernel.h"
+#include "ip.h"
 
 #include "records.h"
 
@@ -23,11 +23,6 @@ struct blank_mobile {
 
 // Set when the programs are loaded: the index of the interface to which packets are diverted.
 const volatile u32 divert_to = 0;
-
-struct icmp_start {
-	u8 next_header;
-	u8 type;
-};
 
 // A mobile host is noticed so often at most.
 #define NOTICE_EVERY (5 * MS)
@@ -120,9 +115,6 @@ INLINE u64 expires_at(void)
 
 // ENODEV of linux/errno.h.
 #define NO_DEVICE (-19)
-
-// All but "don't fragment" and the reserved flag, in host byte order.
-#define IP_FRAGMENT 0x3fff
 
 INLINE void set_ipv4(struct address *address, u32 value)
 {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use holdover_filter::Connection;
-use holdover_flow::{Ends, Selector, SelectorEnd};
+use holdover_flow::{Ends, Selector, SelectorEnd, prefix_mask};
 use holdover_gateway::daemon::Treatment;
 use holdover_host::ports::Ports;
 use holdover_host::words::List;
@@ -69,7 +69,7 @@ impl FlowRule {
 /// The prefix of a network and its mask, with IPv4 as `::ffff:0:0/96`.
 fn prefix(network: &Network) -> (u128, u128) {
     let (address, bits) = network.mapped();
-    (address.to_bits(), u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0))
+    (address.to_bits(), prefix_mask(bits))
 }
 
 /// The number of the first invalid rule, from 1, and what is expected.

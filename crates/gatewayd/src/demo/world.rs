@@ -4,9 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use holdover_base::Duration;
-use holdover_host::{Namespace, Netlink, NetlinkError, Requests, Route, carrier, sysctl};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::LinkMessage;
+use holdover_host::{Namespace, Netlink, NetlinkError, Route, carrier, sysctl};
 
 use super::error::WorldError;
 use super::wire::Wire;
@@ -201,13 +199,9 @@ impl World {
     /// The kernel refuses.
     pub fn remove_mobile_facing(&mut self) -> Result<(), WorldError> {
         if self.link.take().is_some() {
-            return Ok(());
+            inside(&self.mobiles[0], |netlink| netlink.remove_link("eth0"))?;
         }
-        let index = inside(&self.router, |netlink| netlink.link(MOBILE_FACING))?.index;
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        let remove = || Requests::open()?.request(RouteNetlinkMessage::DelLink(message), 0);
-        Ok(self.router.enter(remove)?.map(drop)?)
+        inside(&self.router, |netlink| netlink.remove_link(MOBILE_FACING))
     }
 
     /// Makes it again, with the same name and addresses.

@@ -90,6 +90,8 @@ impl Engine {
             unsendable: Unsendable::default(),
             interface,
         };
+        // Those that came before the subscription.
+        engine.follow_addresses();
         engine.restore(now, restored);
         if engine.path.is_taken_over() {
             engine.take_over(now);

@@ -7,7 +7,9 @@ use holdover_filter::Direction;
 use holdover_gateway::divert::{Loss, Standing};
 
 use super::attachments::{Attachments, Clearance, ELSEWHERE};
+use super::presence::is_asked;
 use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNCONFIRMED, UNRESOLVED};
+use crate::path::Seen;
 use crate::sender::{Sent, set_reserved_flag};
 use crate::store::Stored;
 use crate::waker::is_redundant;
@@ -21,7 +23,8 @@ impl Engine {
         let mut without_room = 0;
         for _ in 0..BATCH {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
-            match self.clearance(mobile) {
+            let seen = self.path.seen(mobile);
+            match self.clearance(mobile, seen) {
                 Clearance::HandOn if self.hand_on(mobile, stored) => {
                     self.remove(mobile, stored);
                     self.diverter.handle_sent(now, mobile);
@@ -42,14 +45,14 @@ impl Engine {
                 self.diverter.handle_busy(now + NO_CARRIER, mobile);
                 continue;
             }
-            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+            let mac = seen.and_then(|seen| seen.mac);
             if mac.is_none() && self.interface.has_ethernet() {
                 self.resolve(mobile, None);
                 self.diverter.handle_busy(now + UNRESOLVED, mobile);
                 continue;
             }
             // An orderly stop releases for a later time.
-            if !self.is_confirmed(self.advanced_at, mobile) {
+            if !self.is_confirmed(self.advanced_at, mobile, seen) {
                 self.diverter.handle_busy(now + UNCONFIRMED, mobile);
                 continue;
             }
@@ -97,19 +100,19 @@ impl Engine {
     }
 
     /// The fate of a due packet of a mobile host.
-    fn clearance(&self, mobile: IpAddr) -> Clearance {
-        let addressed_at = self.path.seen(mobile).and_then(|seen| seen.addressed_at);
+    fn clearance(&self, mobile: IpAddr, seen: Option<Seen>) -> Clearance {
+        let addressed_at = seen.and_then(|seen| seen.addressed_at);
         let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);
         Attachments::clearance(mobile, ownership, self.handoff.as_ref(), addressed_at)
     }
 
     /// Whether a mobile host, or the router in front of it, was heard recently. If not, it is probed, and [`Engine::look`] finds
     /// out whether it is silent.
-    fn is_confirmed(&mut self, now: Instant, mobile: IpAddr) -> bool {
-        if self.handoff.is_none() || !self.is_asked(mobile) {
+    fn is_confirmed(&mut self, now: Instant, mobile: IpAddr, seen: Option<Seen>) -> bool {
+        let Some(seen) = seen.filter(|_| self.handoff.is_some()) else { return true };
+        if !is_asked(&self.config, &self.interface, self.echo.as_ref(), (mobile, seen)) {
             return true;
         }
-        let Some(seen) = self.path.seen(mobile) else { return true };
         let standing = self.diverter.status(mobile).map(|status| status.standing);
         if standing == Some(Standing::Moved) {
             // It is found by the kernel's routes.
@@ -141,7 +144,7 @@ impl Engine {
             let waiting = self.refused.take().or_else(|| waker.poll_transmit().map(|(mobile, made)| (mobile, made, 0)));
             let Some((mobile, made, tries)) = waiting else { return };
             let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
-            // A packet for a fixed host does not reach the link: its source address does not matter there.
+            // A packet for a fixed host does not reach the link: its source address matters to the router's firewall at most.
             let mac = mac.or((made.direction == Direction::Incoming).then_some(self.interface.mac));
             if mac.is_none() && self.interface.has_ethernet() {
                 waker.note_unsent();

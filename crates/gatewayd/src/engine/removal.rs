@@ -38,6 +38,7 @@ impl Engine {
             Ok(found) if found.index == self.interface.index => {
                 self.interface = found;
                 self.handle_link(now);
+                self.follow_addresses();
                 Ok(false)
             }
             Ok(_) | Err(InterfaceError::Missing { .. }) if !self.is_gone => self.handle_gone(now),
@@ -71,6 +72,7 @@ impl Engine {
         tracing::info!(interface = interface.name, index = interface.index, "the interface is back");
         self.watch.follow(Some(interface.index));
         (self.is_gone, self.interface) = (false, interface);
+        self.follow_addresses();
         if self.interface.has_carrier || !self.config.presence.carrier {
             self.note_carrier(now, true);
         }

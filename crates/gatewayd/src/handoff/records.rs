@@ -19,9 +19,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::FlowRecord;
+use holdover_gateway::handoff::Repeat;
 
 use super::message::{Body, Message};
-use super::transfer::{MOST, Repeat, Transfer, WINDOW};
+use super::transfer::{MOST, Transfer, WINDOW, repeat};
 
 /// The most datagrams of records of one transfer: as many as their numbers have bits in [`Wanted`].
 const MOST_PARTS: u8 = 64;
@@ -175,7 +176,7 @@ impl Records {
         parts: Vec<Part>,
         messages: &mut VecDeque<(SocketAddr, Message)>,
     ) -> u8 {
-        let anew = || Outbox { parts: BTreeMap::new(), next: sent, all: sent, repeat: Repeat::begin(now) };
+        let anew = || Outbox { parts: BTreeMap::new(), next: sent, all: sent, repeat: repeat(now) };
         let outbox = self.outboxes.entry(transfer).or_insert_with(anew);
         let mut lost = 0;
         for part in parts {
@@ -207,7 +208,7 @@ impl Records {
         let Some(outbox) = self.outboxes.get_mut(&transfer) else { return };
         let Some(part) = outbox.parts.remove(&number) else { return };
         self.bytes -= part.bytes.len();
-        outbox.repeat = Repeat::begin(now);
+        outbox.repeat = repeat(now);
         outbox.send_more(transfer, messages);
         self.drop_if_done(transfer);
     }
@@ -245,8 +246,8 @@ impl Records {
     /// Repeats unconfirmed records.
     pub(super) fn handle_timeout(&mut self, now: Instant, messages: &mut VecDeque<(SocketAddr, Message)>) {
         let mut given_up = Vec::new();
-        for (&transfer, outbox) in self.outboxes.iter_mut().filter(|(_, outbox)| outbox.repeat.at <= now) {
-            if !outbox.repeat.again(now) {
+        for (&transfer, outbox) in self.outboxes.iter_mut().filter(|(_, outbox)| outbox.repeat.is_due(now)) {
+            if !outbox.repeat.is_due_again(now) {
                 given_up.push(transfer);
             } else if transfer.2 != NO_CLAIM {
                 let numbers: Vec<u8> = outbox.parts.range(..outbox.next).map(|(&number, _)| number).collect();
@@ -273,7 +274,7 @@ impl Records {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.outboxes.values().map(|outbox| outbox.repeat.at).min()
+        self.outboxes.values().filter_map(|outbox| outbox.repeat.at).min()
     }
 
     fn drop_if_done(&mut self, transfer: Transfer) {

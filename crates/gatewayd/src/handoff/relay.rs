@@ -30,12 +30,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use holdover_base::Instant;
 use holdover_flow::FlowRecord;
+use holdover_gateway::handoff::Repeat;
 
 use super::Transfers;
 use super::message::{Body, Message};
 use super::records::{Part, Records};
 pub(crate) use super::transfer::Transfer;
-use super::transfer::{MOST, Repeat, WINDOW};
+use super::transfer::{MOST, WINDOW, repeat};
 use crate::cluster::Epoch;
 
 /// The most bytes of one mobile host in flight to another gateway.
@@ -175,7 +176,7 @@ impl Relay {
         }
         let records = self.records_version();
         for &peer in from {
-            let (early, repeat) = (BTreeMap::new(), Repeat::begin(now));
+            let (early, repeat) = (BTreeMap::new(), repeat(now));
             self.coming.insert((mobile, peer, id), Coming { epoch, next: 0, early, is_answered: false, repeat });
             self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch, records } }));
         }
@@ -231,7 +232,7 @@ impl Relay {
             return false;
         }
         if leaving.unconfirmed.is_empty() {
-            leaving.repeat = Repeat::begin(now);
+            leaving.repeat = repeat(now);
         }
         let place = leaving.end();
         leaving.unconfirmed.push_back(bytes.clone());
@@ -277,7 +278,7 @@ impl Relay {
         let Some(leaving) = self.leaving.get_mut(&(mobile, to, id)) else { return };
         leaving.is_ended = true;
         if leaving.unconfirmed.is_empty() {
-            leaving.repeat = Repeat::begin(now);
+            leaving.repeat = repeat(now);
         }
         self.messages.push_back((to, Message { id, mobile, body: Body::End { place: leaving.end() } }));
     }
@@ -295,7 +296,7 @@ impl Relay {
         // Its first answer may have been lost with the former session.
         for ((_, other, _), coming) in &mut self.coming {
             if *other == peer {
-                coming.repeat.at = now;
+                coming.repeat.at = Some(now);
             }
         }
     }
@@ -357,7 +358,7 @@ impl Relay {
         // It has moved on from the gateway that had claimed it before.
         self.end(now, mobile);
         self.records.note_left(mobile);
-        let repeat = Repeat::begin(now);
+        let repeat = repeat(now);
         let leaving =
             Leaving { unconfirmed: VecDeque::new(), first: 0, is_ended: false, takes_records, records: 0, repeat };
         let transfer = (mobile, peer, id);
@@ -384,7 +385,7 @@ impl Relay {
         }
         leaving.unconfirmed.drain(..(place.min(end) - leaving.first) as usize);
         leaving.first = place.min(end);
-        leaving.repeat = Repeat::begin(now);
+        leaving.repeat = repeat(now);
         if leaving.is_ended && place == end + 1 {
             self.leaving.remove(&(mobile, peer, id));
         }
@@ -408,7 +409,7 @@ impl Relay {
             }
             return;
         };
-        (coming.is_answered, coming.repeat) = (true, Repeat::begin(now));
+        (coming.is_answered, coming.repeat) = (true, repeat(now));
         // The end may follow a whole window.
         if (coming.next..=coming.next.saturating_add(WINDOW as u32)).contains(&place) {
             coming.early.insert(place, bytes);
@@ -436,8 +437,8 @@ impl Relay {
         self.note_lost_records();
         let records = self.records_version();
         let mut given_up = Vec::new();
-        for (&(mobile, peer, id), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
-            if !coming.repeat.again(now) {
+        for (&(mobile, peer, id), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.is_due(now)) {
+            if !coming.repeat.is_due_again(now) {
                 given_up.push((mobile, peer, id));
             } else if !coming.is_answered {
                 let body = Body::Claim { epoch: coming.epoch, records };
@@ -449,12 +450,12 @@ impl Relay {
             self.events.push_back(Event::Lost { mobile, peer, packets: 0 });
         }
         let mut given_up = Vec::new();
-        for (&(mobile, to, id), leaving) in self.leaving.iter_mut().filter(|(_, leaving)| leaving.repeat.at <= now) {
+        for (&(mobile, to, id), leaving) in self.leaving.iter_mut().filter(|(_, leaving)| leaving.repeat.is_due(now)) {
             if !leaving.waits() {
-                leaving.repeat = Repeat::begin(now);
+                leaving.repeat = repeat(now);
                 continue;
             }
-            if !leaving.repeat.again(now) {
+            if !leaving.repeat.is_due_again(now) {
                 given_up.push((mobile, to, id));
                 continue;
             }
@@ -514,8 +515,8 @@ impl Relay {
 
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let coming = self.coming.values().map(|coming| coming.repeat.at);
-        let leaving = self.leaving.values().map(|leaving| leaving.repeat.at);
+        let coming = self.coming.values().filter_map(|coming| coming.repeat.at);
+        let leaving = self.leaving.values().filter_map(|leaving| leaving.repeat.at);
         coming.chain(leaving).chain(self.records.poll_timeout()).min()
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
+use holdover_gateway::handoff::Repeat;
 
 /// A mobile host, the other gateway, and the id of the claim.
 pub(crate) type Transfer = (IpAddr, SocketAddr, u64);
@@ -19,22 +20,7 @@ const TRIES: u32 = 7;
 /// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
 pub(super) const MOST: usize = 4096;
 
-/// When to retransmit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Repeat {
-    pub(super) at: Instant,
-    tries: u32,
-}
-
-impl Repeat {
-    pub(super) fn begin(now: Instant) -> Self {
-        Self { at: now + REPEAT_AFTER, tries: 1 }
-    }
-
-    /// Whether another attempt is left.
-    pub(super) fn again(&mut self, now: Instant) -> bool {
-        self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
-        self.tries += 1;
-        self.tries <= TRIES
-    }
+/// For what was sent at `now` and is to be retransmitted.
+pub(super) fn repeat(now: Instant) -> Repeat {
+    Repeat::begin(now, REPEAT_AFTER, TRIES)
 }

@@ -26,9 +26,6 @@ impl KernelPath {
     /// The interface was removed, and the kernel has detached the programs: maps stay, in this process and pinned.
     pub(crate) fn handle_gone(&mut self) {
         self.attachment = None;
-        if let Some(Err(error)) = self.pins.as_mut().map(Pins::keep) {
-            tracing::warn!(%error, "another gateway that starts may remove the pins of this one");
-        }
     }
 
     /// Attaches the loaded programs to an interface that has come in place of the removed one, with frames of the same kind.
@@ -44,7 +41,7 @@ impl KernelPath {
         let (mode, pins) = (AttachMode::Best, self.pins.as_ref());
         let attachment = self.object.attach(Owner::GATEWAY, (interface, index), mode, pins)?;
         self.pins = self.pins.take().filter(|_| attachment.is_pinned());
-        if let Some(pins) = &mut self.pins {
+        if let Some(pins) = &self.pins {
             pins.handle_started();
         }
         self.attachment = Some(attachment);

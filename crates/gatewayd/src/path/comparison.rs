@@ -1,5 +1,5 @@
-//! The gateway's shell in the kernel and the flow path's functions in this process get the same packets, orders and
-//! links of one connection: they must give the same verdicts and states, in entries and in details.
+//! The gateway's shell in the kernel and the flow path's functions in this process get the same packets, orders, links and
+//! courses of one mobile host: they must give the same verdicts and states, in entries and in details.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,16 +7,16 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use bytes::Bytes;
 use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
 use holdover_flow::{
-    Entry, Environment, Flow, FlowTable as _, Followed, Form, Holds, Key, Link, LinkState, Order, OrderRecord, Rules,
-    WindowLimit, comparison,
+    ConnectionRule, Course, Entry, Environment, Finding, Flow, FlowTable as _, FlowsBetween, Followed, Form, Holds,
+    Key, Link, LinkState, Order, OrderRecord, Rules, WindowLimit, comparison,
 };
 use holdover_testbed::harness::skip;
-use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
+use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Udp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
-use crate::config::OWN_LINK;
+use crate::config::{MOST_LINKS, OWN_LINK};
 
 const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
@@ -43,6 +43,9 @@ enum Step {
         most_window: Option<u32>,
         drops_duplicates: bool,
     },
+    /// A UDP packet for the mobile host, of a connection with this rule.
+    Datagram(Option<ConnectionRule>),
+    Course(Course),
     Limit(WindowLimit),
     Show(u32),
     Compact,
@@ -80,16 +83,30 @@ fn step() -> impl Strategy<Value = Step> {
         bytes().prop_map(WindowLimit::Always),
         bytes().prop_map(WindowLimit::UntilHeard)
     ];
+    let rule = prop_oneof![Just(None), Just(Some(ConnectionRule::Passes)), Just(Some(ConnectionRule::Diverts))];
     prop_oneof![
         40 => segment,
         2 => link.prop_map(|(is_down, holds, most_window, drops_duplicates)| Step::Link {
             is_down, holds, most_window, drops_duplicates
         }),
+        2 => rule.prop_map(Step::Datagram),
+        2 => prop::sample::select(&Course::ALL[..]).prop_map(Step::Course),
         1 => limit.prop_map(Step::Limit),
         1 => (0_u32..20_000).prop_map(Step::Show),
         1 => Just(Step::Compact),
         3 => (0_u64..300).prop_map(Step::Wait),
     ]
+}
+
+/// Rules for the datagrams: by their ports, and none for the segments.
+const RULES: &str = "[[flow]]\nfixed_port = 5001\nmode = \"observe\"\n[[flow]]\nfixed_port = 5002\nmode = \"buffer\"\n";
+
+/// What becomes of a packet.
+#[derive(PartialEq, Eq, Debug)]
+enum Fate {
+    Passes(Packet),
+    IsDiverted(Packet),
+    IsWithheld,
 }
 
 /// The kernel's shell, in this process.
@@ -107,18 +124,10 @@ impl Native {
     fn pass(&mut self, now: Instant, link: &Link, direction: Direction, packet: &mut Packet) -> Verdict {
         let segment = packet.tcp().unwrap().clone();
         let form = Form::of(&segment);
-        if let Some(flow) = self.current()
-            && segment.flags.contains(Flags::SYN)
-        {
-            if flow.is_under_way() {
-                return Verdict::Pass;
-            }
-            if comparison::begins_between(&flow, packet, &segment) {
-                (self.entry, self.details) = (None, None);
-            }
-        }
-        if self.entry.is_none() && segment.flags.contains(Flags::RST) {
-            return Verdict::Pass;
+        match Flow::find_between(self.current().as_ref(), packet, &segment) {
+            Finding::FlowUnseen | Finding::FlowEnds => return Verdict::Pass,
+            Finding::FlowBegins => (self.entry, self.details) = (None, None),
+            Finding::FlowKnown => {}
         }
         let entry = self.entry.get_or_insert_with(Entry::new);
         if self.details.is_none() && comparison::needs_details(link) {
@@ -155,8 +164,13 @@ fn connection() -> Connection {
 struct Both {
     kernel: KernelPath,
     native: Native,
+    /// The table of a router of the simulator, which has no entries.
+    simulated: FlowsBetween,
+    /// Entries forget what orders have said, the simulator's flows do not.
+    has_orders: bool,
     now: Instant,
     link: LinkState,
+    course: Course,
     /// SND.NXT of the fixed and of the mobile host.
     next: [u32; 2],
 }
@@ -194,8 +208,10 @@ impl Both {
         Some(Packet::new(src, dst, segment))
     }
 
-    fn pass(&mut self, packet: Packet) {
-        let direction = if packet.dst == MOBILE { Direction::Outgoing } else { Direction::Incoming };
+    /// What becomes of a packet in the kernel.
+    fn fate_in_kernel(&self, direction: Direction, packet: &Packet) -> Fate {
+        let diverted = || self.kernel.seen(MOBILE).map_or(0, |seen| seen.diverted);
+        let were_diverted = diverted();
         let frame = [&FRAME[..], &packet.emit().unwrap()].concat();
         let mut context = [0; 192];
         context[152..160].copy_from_slice(&self.now.as_nanos().to_ne_bytes());
@@ -209,27 +225,82 @@ impl Both {
         };
         let result = self.kernel.object.program::<SchedClassifier>(name).unwrap().test_run(options).unwrap();
         out.truncate(result.data_size_out as usize);
-        let passed = (result.return_value as i32 == -1)
-            .then(|| Packet::parse(Bytes::from(out).split_off(14)).expect("its checksum is right"));
+        let packet = Packet::parse(Bytes::from(out).split_off(14)).expect("its checksum is right");
+        match (result.return_value as i32, diverted() - were_diverted) {
+            (-1, 0) => Fate::Passes(packet),
+            (_, 0) => Fate::IsWithheld,
+            _ => Fate::IsDiverted(packet),
+        }
+    }
+
+    fn pass_datagram(&mut self, rule: Option<ConnectionRule>) {
+        let port = match rule {
+            None => 5000,
+            Some(ConnectionRule::Passes) => 5001,
+            Some(ConnectionRule::Diverts) => 5002,
+        };
+        let packet =
+            Packet::new(FIXED, MOBILE, Udp { src_port: port, dst_port: 4000, payload: Bytes::from_static(&[7; 20]) });
+        let is_diverted = self.course.diverts(rule, packet.carries_tcp());
+        let expected = if is_diverted { Fate::IsDiverted(packet.clone()) } else { Fate::Passes(packet.clone()) };
+        assert_eq!(self.fate_in_kernel(Direction::Outgoing, &packet), expected, "{:?}, {rule:?}", self.course);
+    }
+
+    fn set_course(&mut self, course: Course) {
+        if course == Course::Pass {
+            let diverted = self.kernel.seen(MOBILE).map_or(0, |seen| seen.diverted);
+            assert!(!self.kernel.pass(MOBILE, diverted + 1).unwrap(), "others are still diverted");
+            assert!(self.kernel.pass(MOBILE, diverted).unwrap());
+        } else {
+            self.kernel.divert(MOBILE, course).unwrap();
+        }
+        self.course = course;
+    }
+
+    fn pass(&mut self, packet: Packet) {
+        let direction = if packet.dst == MOBILE { Direction::Outgoing } else { Direction::Incoming };
+        let fate = self.fate_in_kernel(direction, &packet);
         let mut link = Link::new(&self.link);
         if self.native.entry.is_none() && self.kernel.seen(MOBILE).is_none() {
             link = Link::new(&LinkState::default());
         }
+        let environment = Environment { now: self.now, link: &link, rules: &self.native.rules };
+        let form = Form::of(packet.tcp().unwrap());
+        let _ = self.simulated.handle_packet(
+            connection(),
+            environment,
+            direction,
+            &mut packet.clone(),
+            form,
+            |_, (), _| {},
+        );
         let mut expected = packet;
         let verdict = self.native.pass(self.now, &link, direction, &mut expected);
-        assert_eq!(passed, (verdict == Verdict::Pass).then_some(expected), "at {}", self.now);
+        let is_diverted = direction == Direction::Outgoing && self.course.diverts(None, expected.carries_tcp());
+        let expected = match verdict {
+            Verdict::Pass if is_diverted => Fate::IsDiverted(expected),
+            Verdict::Pass => Fate::Passes(expected),
+            _ => Fate::IsWithheld,
+        };
+        assert_eq!(fate, expected, "at {}", self.now);
         self.compare();
     }
 
     fn compare(&self) {
-        assert_eq!(self.kernel.flow(connection()), self.native.current());
+        let flow = self.kernel.flow(connection());
+        if !self.has_orders {
+            let stage = |flow: &Flow| (flow.began_at(), flow.is_over(), flow.is_under_way());
+            assert_eq!(flow.as_ref().map(stage), self.simulated.get(connection()).map(stage), "at {}", self.now);
+        }
+        assert_eq!(flow, self.native.current());
         let is_detailed = |flows: &Flows| flows.is_detailed(connection());
         assert_eq!(is_detailed(&self.kernel.flows), self.native.details.is_some());
     }
 }
 
 // Claim: The gateway's programs do to each packet what the flow path does in a process, and remember the same, in entries and in
-// details: random segments, links, orders, 200 cases. The verifier walks through less than 70,000 instructions of each.
+// details: random segments, datagrams, links, orders, courses, 200 cases. Until the first order, the same packets begin
+// and end connections as at a router of the simulator. The verifier walks through less than 70,000 instructions of each.
 // Tests: `path::tests::programs_are_verified_soon`
 #[test]
 fn the_kernel_does_what_a_process_does_between_two_hosts() {
@@ -243,17 +314,20 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         .on_interface(14, MARK, MARK_BACK)
         .with_test_clock()
         .with_details_after(DETAILS_AFTER);
+    let modes = FlowModes::new(&toml::from_str(RULES).unwrap());
+    let flows = FlowPlace { links: vec![LinkState::default(); MOST_LINKS - 1], modes };
     let place = Place {
         interface: "",
         index: 0,
         frame_len: 14,
-        divert_to: 0,
+        // The loopback interface.
+        divert_to: 1,
         most_mobiles: 4,
         most_connections: 4,
         most_detailed: 4,
         rules,
         link: LinkState::default(),
-        flows: None,
+        flows: Some(&flows),
         thesis: None,
         split: None,
         prefixes: &NO_PREFIXES,
@@ -265,7 +339,17 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         Err(error) => return skip(error),
     };
     let native = Native { rules, entry: None, details: None };
-    let both = Both { kernel, native, now: Instant::ZERO, link: LinkState::default(), next: [0, 0] };
+    let simulated = FlowsBetween::default();
+    let both = Both {
+        kernel,
+        native,
+        simulated,
+        has_orders: false,
+        now: Instant::ZERO,
+        link: LinkState::default(),
+        course: Course::Pass,
+        next: [0, 0],
+    };
     let both = std::cell::RefCell::new(both);
     let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
     let cases = (prop::collection::vec(step(), 1..100), any::<[u32; 2]>(), prop::option::of(0_u8..15));
@@ -282,6 +366,8 @@ fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
     both.kernel.forget(MOBILE);
     both.kernel.know(MOBILE).unwrap();
     (both.native.entry, both.native.details) = (None, None);
+    both.simulated.remove(connection());
+    (both.has_orders, both.course) = (false, Course::Pass);
     (both.now, both.link, both.next) = (Instant::from_secs(100), LinkState::default(), next);
     // It is alive.
     both.kernel.expiry.set(0, Instant::FAR_FUTURE.as_nanos(), 0).unwrap();
@@ -331,6 +417,14 @@ fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
                 both.kernel.of_mobile((MOBILE, OWN_LINK), &FlowModes::default()).set_link(link);
                 continue;
             }
+            Step::Datagram(rule) => {
+                both.pass_datagram(*rule);
+                continue;
+            }
+            Step::Course(course) => {
+                both.set_course(*course);
+                continue;
+            }
             Step::Wait(millis) => {
                 both.now += Duration::from_millis(*millis);
                 continue;
@@ -350,7 +444,9 @@ fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
             direction,
             order,
         );
+        both.has_orders = true;
         both.native.order(both.now, direction, order);
+        both.simulated.handle_order(connection(), &OrderRecord::new(both.now, connection(), direction, order));
         both.compare();
     }
 }

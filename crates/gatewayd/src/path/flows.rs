@@ -47,7 +47,7 @@ pub(super) struct Flows {
     pub(super) turn_at: Instant,
 }
 
-/// How long an idle connection keeps its details, unless something is held.
+/// How long an idle connection keeps its details, unless something is held, or its mobile host is away.
 const DETAILED_FOR: Duration = Duration::from_secs(10);
 
 impl Flows {
@@ -154,7 +154,7 @@ impl KernelPath {
         MobileFlows { path: self, mobile, link, modes }
     }
 
-    /// Takes the details of idle connections away, to make room for those of others.
+    /// Takes the details of idle connections away, also of mobile hosts that are away, to make room for those of others.
     pub(crate) fn compact_idle(&mut self, now: Instant) {
         let mut idle = Vec::new();
         self.flows.for_each_detailed(|connection, flow| {
@@ -165,8 +165,8 @@ impl KernelPath {
         idle.into_iter().for_each(|connection| self.order_flow(OrderRecord::compact(connection)));
     }
 
-    /// Removes closed connections and the details of idle ones, and, without room for entries, unanswered ones and those idle for longest.
-    /// Returns how many are left.
+    /// Removes closed connections and the details of idle ones of present mobile hosts, and, without room for entries, unanswered ones and
+    /// those idle for longest. Returns how many are left.
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
         let mut candidates = Vec::new();
         let mut note = |connection, flow: &Flow| {
@@ -200,10 +200,23 @@ impl KernelPath {
                 tracing::warn!(%error, "cannot remove connections");
             }
         }
-        for connection in idle.into_iter().filter(|connection| detailed.contains(connection)) {
+        idle.retain(|connection| detailed.contains(connection));
+        for connection in self.of_present(idle) {
             self.order_flow(OrderRecord::compact(connection));
         }
         left
+    }
+
+    /// Those of these connections whose mobile hosts are present. The release after an absence, however long, needs the ACKs that were
+    /// shown before it.
+    fn of_present(&self, mut connections: Vec<Connection>) -> Vec<Connection> {
+        let mut away = BTreeMap::new();
+        let is_away = |mobile| self.seen(mobile).is_some_and(|seen| seen.down_at.is_some());
+        connections.retain(|connection| {
+            let mobile = self.host_of(connection.remote.ip());
+            !*away.entry(mobile).or_insert_with(|| is_away(mobile))
+        });
+        connections
     }
 
     /// Removes a connection.
@@ -257,7 +270,7 @@ impl FlowTable for MobileFlows<'_> {
     fn set_link(&mut self, link: LinkState) {
         let order = MobileOrder::link(self.mobile, self.link, Link::new(&link));
         // A mobile host that was removed has no connections.
-        if let Err(error) = self.path.know(self.mobile).and_then(|()| self.path.run(order)) {
+        if let Err(error) = self.path.run_known(self.mobile, order) {
             tracing::warn!(%error, mobile = %self.mobile, "cannot update the link of a mobile host");
         }
     }
@@ -289,7 +302,11 @@ mod tests {
         assert!(full.entries == 0 && full.details > 0, "{full:?}");
         path.compact_idle(now + DETAILED_FOR - Duration::from_millis(1));
         assert!(path.flows.is_detailed(first));
-        path.compact_idle(now + DETAILED_FOR + Duration::from_secs(1));
+        // With room they stay for the absence.
+        let later = now + DETAILED_FOR + Duration::from_secs(1);
+        path.tend_flows(later, 3, false);
+        assert!(path.flows.is_detailed(first));
+        path.compact_idle(later);
         assert!(!path.flows.is_detailed(first) && path.flow(first).is_some());
         let third = begin(&path, 3);
         assert!(path.flows.is_detailed(third));

@@ -62,8 +62,11 @@ pub(super) struct ConnectionList {
 /// connections, and many thousand hosts return over many turns.
 const LONG: Duration = Duration::from_millis(2);
 
-/// For so many times the time that it took.
-const USES: u64 = 10;
+/// For so many times the time that it took: lists that take up to 0.1 s take a fiftieth of the processor at most.
+const USES: u64 = 50;
+
+/// The longest use of a list: one whose making was preempted for long does not become old.
+const LONGEST_USE: Duration = Duration::from_secs(5);
 
 /// A packet takes less than this from its time stamp to the entry of its connection.
 const PACKET: Duration = Duration::from_millis(10);
@@ -80,7 +83,7 @@ impl ConnectionList {
 
     /// Whether a later turn uses it, too.
     fn is_of_use(&self, now: Instant) -> bool {
-        self.took >= LONG && now.saturating_since(self.listed_at) < self.took * USES
+        self.took >= LONG && now.saturating_since(self.listed_at) < (self.took * USES).min(LONGEST_USE)
     }
 
     /// Whether it serves for a mobile host whose last connection has begun at this time, if that is known: it was made later, or in this turn.
@@ -101,8 +104,8 @@ mod tests {
     use super::super::testing::{MOBILE, begin};
     use super::*;
 
-    // Claim: A list of connections is made once in a turn, and one that takes long to make is used for ten times as long, for mobile hosts that have
-    // no connection begun since.
+    // Claim: A list of connections is made once in a turn, and one that takes long to make is used for fifty times as long, 5 s at most, for
+    // mobile hosts that have no connection begun since.
     // Tests: `path::lists::tests::a_long_list_is_made_anew_for_a_younger_connection`
     #[test]
     fn a_list_that_takes_long_is_used_for_longer() {
@@ -110,7 +113,9 @@ mod tests {
         let list = |took: u64| ConnectionList::new(BTreeMap::new(), at(1_000_000), at(1_000_000 + took));
         assert!(!list(1_999).is_of_use(at(1_001_999)));
         let long = list(60_000);
-        assert!(long.is_of_use(at(1_060_000)) && long.is_of_use(at(1_599_999)) && !long.is_of_use(at(1_600_000)));
+        assert!(long.is_of_use(at(1_060_000)) && long.is_of_use(at(3_999_999)) && !long.is_of_use(at(4_000_000)));
+        let preempted = list(1_000_000);
+        assert!(preempted.is_of_use(at(5_999_999)) && !preempted.is_of_use(at(6_000_000)));
     }
 
     #[test]

@@ -10,19 +10,32 @@ use super::PathError;
 use crate::config::HostPrefixes;
 use crate::network::Network;
 
+/// The map of the networks of mobile hosts.
+pub(super) type Networks = LpmTrie<MapData, [u8; 16], u32>;
+
 /// Tells the programs the networks of mobile hosts (true) with the lengths of their hosts' prefixes, and exceptions (false). Entries of an
 /// earlier configuration are removed.
-pub(super) fn set(object: &mut Object, networks: &[(Network, bool)], prefixes: &HostPrefixes) -> Result<(), PathError> {
-    let mut map = object.take::<LpmTrie<MapData, [u8; 16], u32>>("networks")?;
-    let mut wanted = BTreeSet::new();
-    for (network, is_mobile) in networks {
-        let of_host = if *is_mobile { network.mapped_bits(prefixes.bits_in(network)) } else { 0 };
-        map.insert(&key(network), u32::from(of_host), 0)?;
-        wanted.insert((key(network).prefix_len(), key(network).data()));
-    }
+pub(super) fn set(
+    object: &mut Object,
+    networks: &[(Network, bool)],
+    prefixes: &HostPrefixes,
+) -> Result<Networks, PathError> {
+    let mut map = object.take::<Networks>("networks")?;
+    add(&mut map, networks, prefixes)?;
+    let wanted: BTreeSet<_> =
+        networks.iter().map(|(network, _)| (key(network).prefix_len(), key(network).data())).collect();
     let former: Vec<_> = map.keys().filter_map(Result::ok).collect();
     for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
         map.remove(key)?;
+    }
+    Ok(map)
+}
+
+/// Tells the programs more networks.
+pub(super) fn add(map: &mut Networks, networks: &[(Network, bool)], prefixes: &HostPrefixes) -> Result<(), PathError> {
+    for (network, is_mobile) in networks {
+        let of_host = if *is_mobile { network.mapped_bits(prefixes.bits_in(network)) } else { 0 };
+        map.insert(&key(network), u32::from(of_host), 0)?;
     }
     Ok(())
 }

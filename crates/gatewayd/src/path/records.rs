@@ -4,13 +4,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use aya::Pod;
 use holdover_base::Instant;
-use holdover_flow::{Link, LinkState, Selector};
+use holdover_flow::{ConnectionRule, Course, Link, LinkState, Selector};
 use holdover_gateway::WarningSign;
-use holdover_gateway::divert::Course;
 
 use self::layout::{
-    DIVERT, DIVERT_CHOSEN, DIVERT_TCP, LINKS, MOBILE_COURSE, MOBILE_LINK, MOST_FLOW_RULES, Mac, PASSING, RULE_DIVERTS,
-    RULE_FITS, RULE_SPLITS, SIGN_BY_FLAG, SIGN_BY_WINDOW, SIGN_WARNING, SIGN_WORKING, SPLIT_ALL, SPLIT_CHOSEN,
+    LINKS, MOBILE_COURSE, MOBILE_LINK, MOST_FLOW_RULES, Mac, RULE_SPLITS, SIGN_BY_FLAG, SIGN_BY_WINDOW, SIGN_WARNING,
+    SIGN_WORKING, SPLIT_ALL, SPLIT_CHOSEN,
 };
 use crate::config::{FlowMode, MOST_LINKS, MOST_SELECTORS, Mode};
 use crate::network::mapped;
@@ -47,9 +46,9 @@ const _: () = assert!(LINKS == MOST_LINKS && MOST_FLOW_RULES as usize == MOST_SE
 impl FlowRule {
     /// A rule for connections with these ends.
     pub(super) fn new(selector: Selector, rule: &FlowMode) -> Self {
-        let diverts = if rule.mode.diverts() { RULE_DIVERTS } else { 0 };
+        let diverts = if rule.mode.diverts() { ConnectionRule::Diverts } else { ConnectionRule::Passes };
         let splits = if rule.mode == Mode::Split { RULE_SPLITS } else { 0 };
-        Self { selector, verdict: RULE_FITS | diverts | splits | rule.link.map_or(NO_LINK, u32::from) }
+        Self { selector, verdict: diverts.verdict() | splits | rule.link.map_or(NO_LINK, u32::from) }
     }
 }
 
@@ -123,12 +122,7 @@ impl Address {
 
 impl Mobile {
     pub(super) fn course(&self) -> Course {
-        match self.course {
-            DIVERT => Course::Divert,
-            DIVERT_TCP => Course::DivertTcp,
-            DIVERT_CHOSEN => Course::DivertChosen,
-            _ => Course::Pass,
-        }
+        Course::from_number(self.course)
     }
 
     /// The source of its frames; `None` before the first one, or without Ethernet.
@@ -171,13 +165,13 @@ impl MobileNotice {
 impl MobileOrder {
     /// Sets the course. [`Course::Pass`] is refused unless exactly `diverted` packets were diverted.
     pub(super) fn course(mobile: IpAddr, course: Course, diverted: u64) -> Self {
-        let course = match course {
-            Course::Pass => PASSING,
-            Course::Divert => DIVERT,
-            Course::DivertTcp => DIVERT_TCP,
-            Course::DivertChosen => DIVERT_CHOSEN,
-        };
-        Self { address: Address::new(mobile), diverted, course, kind: MOBILE_COURSE, ..Self::default() }
+        Self {
+            address: Address::new(mobile),
+            diverted,
+            course: course.number(),
+            kind: MOBILE_COURSE,
+            ..Self::default()
+        }
     }
 
     /// Sets the link of this number.

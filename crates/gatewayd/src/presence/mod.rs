@@ -10,7 +10,6 @@ mod stations;
 mod webhook;
 mod wireguard;
 
-use core::fmt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -33,38 +32,6 @@ use stations::StationWatch;
 pub(crate) use webhook::HookAnswer;
 use webhook::Webhook;
 use wireguard::WireGuardWatch;
-
-/// The reported states of a mobile host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MobileState {
-    /// It is present.
-    Present,
-    /// It is about to leave.
-    Fading,
-    /// It is absent.
-    Away,
-    /// It is attached elsewhere; forwarded packets find it there.
-    Moved,
-}
-
-impl MobileState {
-    /// As [`Presence`].
-    pub fn to_presence(self) -> Presence {
-        match self {
-            Self::Present => Presence::Present,
-            Self::Fading => Presence::Fading { lead: None },
-            Self::Away => Presence::Away,
-            Self::Moved => Presence::Moved,
-        }
-    }
-}
-
-impl fmt::Display for MobileState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_presence().fmt(f)
-    }
-}
 
 /// A report of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,33 +5,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::Path;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
 use holdover_host::Requests;
 use holdover_host::generic_netlink::{Generic, GenericEvents, GenericNotification, attribute, u32_value, value};
+use holdover_host::nl80211::{
+    ASSOCIATION_GROUP, FAMILY, GET_INTERFACE, GET_STATION, INTERFACE, KIND, MAC, STATION_INFO, has_devices,
+};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 
 use super::SourceReport;
 
-/// The kernel's directory of wireless devices. A query of nl80211 without any would load its module.
-const WIRELESS_DEVICES: &str = "/sys/class/ieee80211";
-
-/// `NL80211_CMD_GET_INTERFACE`, `NL80211_CMD_GET_STATION`, `NL80211_CMD_NEW_STATION` and `NL80211_CMD_DEL_STATION`.
-const GET_INTERFACE: u8 = 5;
-const GET_STATION: u8 = 17;
+/// `NL80211_CMD_NEW_STATION` and `NL80211_CMD_DEL_STATION`.
 const NEW_STATION: u8 = 19;
 const DEL_STATION: u8 = 20;
-
-/// `NL80211_ATTR_IFINDEX`, `NL80211_ATTR_IFTYPE`, `NL80211_ATTR_MAC` and `NL80211_ATTR_STA_INFO`.
-const INTERFACE: u16 = 3;
-const KIND: u16 = 5;
-const MAC: u16 = 6;
-const STATION_INFO: u16 = 21;
 
 /// `NL80211_STA_INFO_INACTIVE_TIME`, `NL80211_STA_INFO_TX_FAILED` and `NL80211_STA_INFO_STA_FLAGS`.
 const INACTIVE_TIME: u16 = 1;
@@ -43,8 +34,6 @@ const AUTHORIZED: u32 = 1 << 1;
 
 /// `NL80211_IFTYPE_AP` and `NL80211_IFTYPE_AP_VLAN`.
 const ACCESS_POINTS: [u32; 2] = [3, 4];
-
-const ASSOCIATION_GROUP: &[u8] = b"mlme\0";
 
 /// How often stations are queried; and while one is being authorized, which takes some round trips.
 const QUERY_EVERY: Duration = Duration::from_millis(250);
@@ -145,7 +134,7 @@ impl StationWatch {
     pub(super) fn handle_timeout(&mut self, now: Instant, reports: &mut Vec<SourceReport>) {
         if now >= self.list_at {
             self.list_at = now + LIST_EVERY;
-            if self.nl80211.is_none() && Path::new(WIRELESS_DEVICES).exists() {
+            if self.nl80211.is_none() && has_devices() {
                 let opened = Nl80211::open();
                 self.nl80211 = opened.inspect_err(|error| tracing::warn!(%error, "cannot follow stations")).ok();
             }
@@ -193,7 +182,7 @@ impl StationWatch {
 
 impl Nl80211 {
     fn open() -> io::Result<Self> {
-        let queries = Generic::open(b"nl80211\0")?;
+        let queries = Generic::open(FAMILY)?;
         let events = GenericEvents::open(&queries, ASSOCIATION_GROUP)?;
         Ok(Self { queries, events })
     }

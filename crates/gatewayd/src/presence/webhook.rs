@@ -7,12 +7,12 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
+use holdover_gateway::divert::Standing;
 use holdover_host::scrape;
 use holdover_host::session::{Bounds, SessionId, Sessions};
 use rustix::event::PollFlags;
 use sha2::{Digest as _, Sha256};
 
-use super::MobileState;
 use super::registration::{SecretError, read_secret};
 use crate::config::WebhookTable;
 
@@ -128,10 +128,10 @@ fn read(request: &[u8], digest: &[u8; 32]) -> Read {
         return Read::Wrong("405 Method Not Allowed", USAGE);
     }
     let word = match word {
-        "present" => MobileState::Present,
-        "fading" => MobileState::Fading,
-        "away" => MobileState::Away,
-        "moved" => MobileState::Moved,
+        "present" => Standing::Present,
+        "fading" => Standing::Fading,
+        "away" => Standing::Away,
+        "moved" => Standing::Moved,
         _ => return Read::Wrong("400 Bad Request", USAGE),
     };
     match address.parse() {

@@ -69,7 +69,7 @@ struct Way {
 
 /// Which socket of a [`Relay`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum RelayEnd {
     Client,
     Server,
 }
@@ -107,10 +107,10 @@ impl Relay {
     }
 
     /// Notes events of a socket.
-    pub(super) fn note(&mut self, side: Side, ready: Ready) {
-        let (from, to) = match side {
-            Side::Client => (&mut self.to_server, &mut self.to_client),
-            Side::Server => (&mut self.to_client, &mut self.to_server),
+    pub(super) fn note(&mut self, end: RelayEnd, ready: Ready) {
+        let (from, to) = match end {
+            RelayEnd::Client => (&mut self.to_server, &mut self.to_client),
+            RelayEnd::Server => (&mut self.to_client, &mut self.to_server),
         };
         from.can_read |= ready.read || ready.urgent;
         from.expects_urgent |= ready.urgent;

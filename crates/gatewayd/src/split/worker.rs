@@ -23,7 +23,7 @@ use socket2::Socket;
 
 use super::Marks;
 use super::counters::{Counters, note};
-use super::relay::{Pipes, Progress, Ready, Relay, Side};
+use super::relay::{Pipes, Progress, Ready, Relay, RelayEnd};
 use super::sockets::{Diag, Raw, Settings};
 use super::syn::{Ends, Syn, Unfit};
 use crate::config::ModeNetworks;
@@ -103,7 +103,7 @@ struct Slot {
 enum Token {
     Device,
     Listener(usize),
-    Connection { place: usize, generation: u32, side: Side },
+    Connection { place: usize, generation: u32, end: RelayEnd },
 }
 
 impl Token {
@@ -114,8 +114,8 @@ impl Token {
         match self {
             Self::Device => join(Self::SPECIAL, 0),
             Self::Listener(number) => join(Self::SPECIAL, number as u32 + 1),
-            Self::Connection { place, generation, side } => {
-                join(generation, (place as u32) << 1 | u32::from(side == Side::Server))
+            Self::Connection { place, generation, end } => {
+                join(generation, (place as u32) << 1 | u32::from(end == RelayEnd::Server))
             }
         }
     }
@@ -126,8 +126,8 @@ impl Token {
             (Self::SPECIAL, 0) => Self::Device,
             (Self::SPECIAL, number) => Self::Listener(number as usize - 1),
             (generation, low) => {
-                let side = if low & 1 == 1 { Side::Server } else { Side::Client };
-                Self::Connection { place: (low >> 1) as usize, generation, side }
+                let end = if low & 1 == 1 { RelayEnd::Server } else { RelayEnd::Client };
+                Self::Connection { place: (low >> 1) as usize, generation, end }
             }
         }
     }
@@ -209,11 +209,11 @@ impl Splitting {
                 match Token::of_data(event.data) {
                     Token::Device => self.read_syns()?,
                     Token::Listener(number) => self.accept(number),
-                    Token::Connection { place, generation, side } => self.handle_ready(place, generation, side, flags),
+                    Token::Connection { place, generation, end } => self.handle_ready(place, generation, end, flags),
                 }
             }
             for (place, generation) in std::mem::take(&mut self.unfinished) {
-                self.handle_ready(place, generation, Side::Client, EventFlags::empty());
+                self.handle_ready(place, generation, RelayEnd::Client, EventFlags::empty());
             }
             let now = Instant::now();
             if now >= self.check_at {
@@ -304,7 +304,7 @@ impl Splitting {
             self.slots.push(Slot { generation: 0, connection: None });
             self.slots.len() - 1
         });
-        if let Err(error) = self.watch(place, Side::Server, socket.as_fd()) {
+        if let Err(error) = self.watch(place, RelayEnd::Server, socket.as_fd()) {
             self.free.push(place);
             return self.handle_failed(syn, &error, is_second);
         }
@@ -314,8 +314,8 @@ impl Splitting {
         self.slots[place].connection = Some((syn.ends, Stage::Connecting { server: socket, syn, is_second }));
     }
 
-    fn watch(&self, place: usize, side: Side, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let token = Token::Connection { place, generation: self.slots[place].generation, side };
+    fn watch(&self, place: usize, end: RelayEnd, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let token = Token::Connection { place, generation: self.slots[place].generation, end };
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.set, socket, token.to_data(), flags)?)
     }
@@ -353,7 +353,7 @@ impl Splitting {
         }
     }
 
-    fn handle_ready(&mut self, place: usize, generation: u32, side: Side, flags: EventFlags) {
+    fn handle_ready(&mut self, place: usize, generation: u32, end: RelayEnd, flags: EventFlags) {
         let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.generation == generation) else { return };
         match &mut slot.connection {
             Some((_, Stage::Connecting { .. })) => self.handle_connected(place),
@@ -365,13 +365,13 @@ impl Splitting {
             }
             Some((_, Stage::Answering { .. })) => {}
             Some((ends, Stage::Open(relay))) => {
-                let socket = if side == Side::Client { &relay.client } else { &relay.server };
+                let socket = if end == RelayEnd::Client { &relay.client } else { &relay.server };
                 if flags.contains(EventFlags::ERR) && socket.take_error().ok().flatten().is_some() {
                     return self.abort(place);
                 }
                 let ends_now = flags.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR);
                 relay.note(
-                    side,
+                    end,
                     Ready {
                         read: ends_now || flags.contains(EventFlags::IN),
                         write: flags.contains(EventFlags::OUT),
@@ -494,7 +494,7 @@ impl Splitting {
                 place.is_some_and(|place| matches!(self.slots[place].connection, Some((_, Stage::Answering { .. }))));
             // Others, such as of processes of this host, are reset.
             let Some(place) = place.filter(|_| is_expected) else { continue };
-            if client.set_nonblocking(true).is_err() || self.watch(place, Side::Client, client.as_fd()).is_err() {
+            if client.set_nonblocking(true).is_err() || self.watch(place, RelayEnd::Client, client.as_fd()).is_err() {
                 self.remove(place);
                 continue;
             }
@@ -504,7 +504,7 @@ impl Splitting {
             slot.connection = Some((ends, Stage::Open(Box::new(Relay::new(client, server)))));
             self.end_handshake(ends);
             note(&self.counters().total);
-            self.handle_ready(place, generation, Side::Client, EventFlags::empty());
+            self.handle_ready(place, generation, RelayEnd::Client, EventFlags::empty());
         }
     }
 

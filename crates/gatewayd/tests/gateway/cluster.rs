@@ -430,7 +430,7 @@ fn arrives_with_broadcasts(_: &Namespace) {
     cluster.owned_by(&first);
     // Nothing is lost: the first gateway knows that it is away before something is sent to it.
     site.leave(0).unwrap();
-    first.report(cluster.mobile(), holdover_gatewayd::control::MobileState::Away).unwrap();
+    first.report(cluster.mobile(), holdover_gatewayd::control::Standing::Away).unwrap();
     wait_for("packets to be diverted", || first.mobile(cluster.mobile()).filter(|line| line.diverts));
     datagrams.send(20);
     wait_for("packets that wait", || (first.status().waiting >= 20).then_some(()));

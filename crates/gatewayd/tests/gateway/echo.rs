@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_gatewayd::demo::{MOBILE_FACING, Wire};
 use holdover_testbed::{Namespace, Netlink, sysctl};
 
@@ -142,6 +142,6 @@ fn answers_nothing(_: &Namespace) {
     let line = gateway.mobile(*mobile).unwrap();
     assert_eq!((line.standing.as_str(), line.answers_within_s), ("present", None), "{line:?}");
     // Another source counts as ever.
-    gateway.report(*mobile, MobileState::Away).unwrap();
+    gateway.report(*mobile, Standing::Away).unwrap();
     gateway.says(*mobile, "away");
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_testbed::Namespace;
 
@@ -115,7 +115,7 @@ fn a_full_queue_of_one_host(_: &Namespace) {
     mobiles.into_iter().for_each(|mobile| wait_for("a mobile host", || gateway.mobile(mobile).map(drop)));
     sleep(Duration::from_millis(200));
     for mobile in mobiles {
-        gateway.report(mobile, MobileState::Away).unwrap();
+        gateway.report(mobile, Standing::Away).unwrap();
         gateway.says(mobile, "away");
         (0..DATAGRAMS).for_each(|_| _ = from.send_to(&[0; 900], SocketAddr::new(mobile, 9)).unwrap());
     }
@@ -123,9 +123,9 @@ fn a_full_queue_of_one_host(_: &Namespace) {
     mobiles
         .into_iter()
         .for_each(|mobile| wait_for("datagrams that wait", || (waiting(mobile) == DATAGRAMS).then_some(())));
-    gateway.report(slow, MobileState::Present).unwrap();
+    gateway.report(slow, Standing::Present).unwrap();
     wait_for("a full queue", || (waiting(slow) < DATAGRAMS).then_some(()));
-    gateway.report(mobiles[1], MobileState::Present).unwrap();
+    gateway.report(mobiles[1], Standing::Present).unwrap();
     let began = Instant::now();
     let mut received = 0;
     wait_for("all datagrams of the other mobile host", || {

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_testbed::Namespace;
 
 use crate::Test;
@@ -96,7 +96,7 @@ fn commands_are_believed(_: &Namespace) {
     // Without probes, the report holds until a packet arrives.
     let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\n");
     let mobile = world.mobile_address(0);
-    gateway.report(mobile, MobileState::Away).unwrap();
+    gateway.report(mobile, Standing::Away).unwrap();
     flood(&world, 20);
     sleep(Duration::from_millis(500));
     let line = gateway.mobile(mobile).unwrap();
@@ -108,11 +108,11 @@ fn commands_are_believed(_: &Namespace) {
     for (address, wanted) in
         [("10.9.9.9", "10.9.9.9 is no mobile host behind mob0"), ("fd00::1", "fd00::1 is no mobile host")]
     {
-        let refused = gateway.report(address.parse().unwrap(), MobileState::Away).unwrap_err();
+        let refused = gateway.report(address.parse().unwrap(), Standing::Away).unwrap_err();
         assert!(refused.contains(wanted), "{refused}");
     }
-    gateway.report(mobile, MobileState::Fading).unwrap();
+    gateway.report(mobile, Standing::Fading).unwrap();
     gateway.says(mobile, "fading");
-    gateway.report(mobile, MobileState::Moved).unwrap();
+    gateway.report(mobile, Standing::Moved).unwrap();
     gateway.says(mobile, "moved");
 }

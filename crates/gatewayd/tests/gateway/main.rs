@@ -12,6 +12,7 @@ mod conntrack;
 mod crashes;
 mod echo;
 mod ecn;
+mod endings;
 mod fast_open;
 mod flow_modes;
 mod fragments;
@@ -26,6 +27,7 @@ mod nat;
 mod nft;
 mod one_way;
 mod options;
+mod plain;
 mod prefixes;
 mod presence;
 mod process;
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         (&harness, "multipath", multipath::TESTS),
         (&harness, "crashes", crashes::TESTS),
         (&harness, "absences", absences::TESTS),
+        (&with_nft, "absences", absences::HOLES),
         (&harness, "fragments", fragments::TESTS),
         (&with_nft, "nat", nat::TESTS),
         (&with_bird, "routing", routing::OSPF),
@@ -79,6 +82,8 @@ fn main() -> ExitCode {
         (&harness, "echo", echo::TESTS),
         (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),
+        (&harness, "endings", endings::TESTS),
+        (&harness, "plain", plain::TESTS),
         (&harness, "split", split::TESTS),
         (&with_nft, "conntrack", conntrack::TESTS),
         (&with_nft, "options", options::TESTS),

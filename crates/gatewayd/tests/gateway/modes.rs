@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("buffer_shows_no_more_than_the_mobile_host_has_said", buffer_is_honest),
     ("each_network_has_its_mode", each_network_has_its_mode),
     ("connections_without_room_for_details_pass", connections_without_room_pass),
+    ("frozen_connections_outlive_the_fixed_hosts_limit", frozen_connections_outlive),
 ];
 
 /// A download of the first mobile host over silent cuts of 0.7 and 3 s, byte-exact.
@@ -117,6 +118,32 @@ fn each_network_has_its_mode(_: &Namespace) {
     }
     let status = gateway.status();
     assert!(status.woken.frozen >= 1 && status.woken.reopened >= 1, "{status:?}");
+}
+
+// Claim: With `buffer-freeze` and `m-tcp` a download outlives an absence that is longer than the fixed host retransmits without an answer,
+// and goes on at the return.
+fn frozen_connections_outlive(_: &Namespace) {
+    let modes = ["buffer-freeze", "m-tcp"].map(|mode| {
+        std::thread::spawn(move || {
+            let world = World::new(1).unwrap();
+            // Linux gives up after some 13 s.
+            let limit = || std::fs::write("/proc/sys/net/ipv4/tcp_retries2", "5").unwrap();
+            world.fixed().enter(limit).unwrap();
+            let gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
+            let transfer = Transfer::start(&world, 0, false).unwrap();
+            transfer.await_more(1_000_000).unwrap();
+            world.set_cut(Cut::Silent, true).unwrap();
+            gateway.says(world.mobile_address(0), "away");
+            sleep(Duration::from_secs(25));
+            let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+            eprintln!("{mode}: data {took:?} after an absence of 25 s");
+            transfer.await_more(1_000_000).unwrap();
+            transfer.ends_exact().unwrap();
+        })
+    });
+    // Both end before one's failure counts.
+    let ended = modes.map(|mode| mode.join().is_ok());
+    assert_eq!(ended, [true, true]);
 }
 
 // Claim: Connections without room for details pass, and are counted.

@@ -26,6 +26,12 @@ pub(crate) fn load(namespace: &Namespace, content: &str) {
     assert!(namespace.enter(run).unwrap().success(), "{table}");
 }
 
+/// Removes it.
+pub(crate) fn unload(namespace: &Namespace) {
+    let run = || Command::new("nft").args(["delete", "table", "ip", "test"]).status().unwrap();
+    assert!(namespace.enter(run).unwrap().success());
+}
+
 /// The packets that a counter of that table has seen.
 pub(crate) fn packets(namespace: &Namespace, counter: &str) -> u64 {
     let run = || Command::new("nft").args(["list", "counter", "ip", "test", counter]).output().unwrap();

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 
 use crate::Test;
@@ -139,13 +139,13 @@ fn what_was_withheld_is_shown() {
     let mobile = world.mobile_address(0);
     let transfer = transfer(connect(world.mobile(0), world.fixed(), world.fixed_address()), true);
     transfer.await_more(1_000_000).unwrap();
-    gateway.report(mobile, MobileState::Away).unwrap();
+    gateway.report(mobile, Standing::Away).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_secs(1));
     let away = gateway.status();
     assert_eq!(gateway.mobile(mobile).unwrap().standing, "away");
     assert!(away.path.withheld > 0, "{away:?}");
-    let took = transfer.resumes(|| gateway.report(mobile, MobileState::Present).unwrap()).unwrap();
+    let took = transfer.resumes(|| gateway.report(mobile, Standing::Present).unwrap()).unwrap();
     let made = gateway.status().woken.packets - away.woken.packets;
     eprintln!("upload: data {took:?} after the return, {made} ACKs shown");
     assert!(made > 0, "{:?}", gateway.status());

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, World};
 use holdover_testbed::{Namespace, Netlink};
 
@@ -101,9 +101,9 @@ fn network(is_v6: bool) {
     let status = gateway.status();
     assert_eq!((status.waiting, gateway.files()), (0, 0), "{status:?}");
     assert!(status.buffer.released >= u64::from(DATAGRAMS), "{status:?}");
-    gateway.report(listens, MobileState::Away).unwrap();
+    gateway.report(listens, Standing::Away).unwrap();
     gateway.says(behind.name, "away");
-    gateway.report(downloads, MobileState::Present).unwrap();
+    gateway.report(downloads, Standing::Present).unwrap();
     gateway.says(behind.name, "present");
     let of_hosts = behind.addresses.map(|address| gateway.mobile(address));
     assert_eq!(of_hosts, [None, None, None]);

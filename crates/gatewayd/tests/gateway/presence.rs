@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use holdover_filter::Presence;
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_host::clock;
 use holdover_mobility::registration::{Key, Registrant};
@@ -323,7 +323,7 @@ fn no_room(_: &Namespace) {
     assert!(gateway.mobile(mobile).is_some(), "the only place is taken");
     place.write("leases", &lease(4_000_000_100));
     wait_for("the renewed lease", || (gateway.status().reports.leases > 0).then_some(()));
-    assert!(gateway.report(other, holdover_gatewayd::control::MobileState::Away).is_err());
+    assert!(gateway.report(other, holdover_gatewayd::control::Standing::Away).is_err());
     transfer.await_more(200_000).unwrap();
     transfer.ends_exact().unwrap();
     assert_eq!(gateway.mobile(other), None);
@@ -369,7 +369,7 @@ fn only_reported(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), "[presence]\nforget_after = \"1 s\"\n[buffer]\nlongest = \"1 s\"\n");
     let address = world.mobile_address(9);
-    gateway.report(address, MobileState::Present).unwrap();
+    gateway.report(address, Standing::Present).unwrap();
     assert!(gateway.mobile(address).is_some());
     wait_for("its end", || gateway.mobile(address).is_none().then_some(()));
 }

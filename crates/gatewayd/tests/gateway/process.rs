@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::config::Config;
-use holdover_gatewayd::control::{MobileState, Request, Response, ask};
+use holdover_gatewayd::control::{Request, Response, Standing, ask};
 use holdover_gatewayd::daemon::{Daemon, Setup, mount_pins, stop_signal};
 use holdover_gatewayd::demo::{MOBILE_FACING, Process};
 use holdover_gatewayd::status::{MobileLine, Status};
@@ -99,7 +99,7 @@ impl Gateway {
     }
 
     /// Reports by command.
-    pub(crate) fn report(&self, address: IpAddr, presence: MobileState) -> Result<(), String> {
+    pub(crate) fn report(&self, address: IpAddr, presence: Standing) -> Result<(), String> {
         match ask(&self.0.socket(), &Request::Mobile { address, presence }) {
             Ok(Response::Noted) => Ok(()),
             Err(error) => Err(error.to_string()),

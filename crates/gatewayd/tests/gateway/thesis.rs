@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::control::MobileState;
+use holdover_gatewayd::control::Standing;
 use holdover_gatewayd::demo::{Cut, World};
 use holdover_testbed::Namespace;
 use holdover_wire::{Packet, Udp};
@@ -137,7 +137,7 @@ fn a_host_that_warns_is_found_silent(_: &Namespace) {
     let mobile = world.mobile_address(0);
     for number in 0..ABSENT {
         let [high, low] = number.to_be_bytes();
-        gateway.report([10, 2, 100 + high, low].into(), MobileState::Away).unwrap();
+        gateway.report([10, 2, 100 + high, low].into(), Standing::Away).unwrap();
     }
     let unread = Unread::start(&world);
     gateway.says(mobile, "away");

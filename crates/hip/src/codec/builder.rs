@@ -76,6 +76,11 @@ impl Builder {
         Ok(())
     }
 
+    /// The length of the packet so far, from the HIP header on.
+    pub(crate) const fn wire_len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The bytes that a MAC or signature added now covers: everything so far, with a checksum of zero.
     pub fn covered(&self) -> &[u8] {
         &self.bytes

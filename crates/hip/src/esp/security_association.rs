@@ -426,6 +426,13 @@ pub struct Decrypted<T> {
     content: Result<T, OpenError>,
 }
 
+impl<T> Decrypted<T> {
+    /// The sequence number.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Opening {
     /// Verifies and decrypts the ESP payload for which this was begun. `ttl` and `traffic_class` are the outer header's.
     ///

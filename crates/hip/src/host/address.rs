@@ -22,7 +22,7 @@ pub enum AddressProblem {
     /// Of a link that is not named.
     #[error("it is link-local, and no link is named")]
     LinkLocal,
-    /// A HIT, which is an identifier.
+    /// A HIT, which is an identifier, or another address of its prefix, which is not routed.
     #[error("it is a HIT")]
     Hit,
     /// An IPv4 address in an IPv6 one.
@@ -41,7 +41,7 @@ impl AddressProblem {
             IpAddr::V4(address) if address.is_broadcast() => Self::Broadcast,
             IpAddr::V4(address) if address.is_link_local() => Self::LinkLocal,
             IpAddr::V6(address) if address.is_unicast_link_local() => Self::LinkLocal,
-            IpAddr::V6(address) if Hit(address).suite().is_some() => Self::Hit,
+            IpAddr::V6(address) if Hit(address).has_prefix() => Self::Hit,
             IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => Self::Mapped,
             _ => return None,
         })
@@ -92,6 +92,8 @@ mod tests {
             "ff02::1",
             "fe80::7",
             "2001:25::7",
+            "2001:20::7",
+            "2001:2f:ffff::7",
             "::ffff:192.0.2.7",
         ] {
             assert!(!is_reachable(&own, address(refused)), "{refused}");

@@ -7,11 +7,13 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
+use super::check_budget::CheckBudget;
 use super::client::Client;
 use super::in_flight::Updates;
 use super::invitation::Presented;
 use super::local::Local;
 use super::paths::Paths;
+use super::reachability::Reachability;
 use super::via::RelayedPeer;
 use super::{Event, Failure, State};
 use crate::codec::{Builder, HostId, PacketType, R1Counter, RegInfo};
@@ -25,6 +27,8 @@ pub(super) struct Association {
     pub(super) peer: Hit,
     pub(super) state: State,
     pub(super) paths: Paths,
+    /// Whether data reaches the peer on the path that it takes.
+    pub(super) reachability: Reachability,
     /// I1, I2 or CLOSE, until it is answered.
     pub(super) pending: Option<Pending>,
     /// The puzzle that is being solved.
@@ -33,6 +37,8 @@ pub(super) struct Association {
     pub(super) prospect: Option<Box<Prospect>>,
     pub(super) secured: Option<Box<Secured>>,
     pub(super) updates: Updates,
+    /// Outlives associations, so that a new one does not renew it.
+    pub(super) check_budget: CheckBudget,
     /// The registration with the peer, if the peer is a server.
     pub(super) client: Option<Client>,
     /// The peer's latest REG_INFO.
@@ -164,11 +170,13 @@ impl Association {
             peer,
             state: State::Unassociated,
             paths: Paths::default(),
+            reachability: Reachability::default(),
             pending: None,
             solving: None,
             prospect: None,
             secured: None,
             updates: Updates::default(),
+            check_budget: CheckBudget::default(),
             client: None,
             offered: None,
             relayed: None,
@@ -192,7 +200,7 @@ impl Association {
         let unused = (self.state == State::Established).then(|| self.used_at + local.config.unused_lifetime);
         let candidates =
             [pending, solving, old, unused, self.state_until, self.updates.deadline(), self.rekey_at(local)];
-        let candidates = candidates.into_iter().chain([self.client_deadline()]);
+        let candidates = candidates.into_iter().chain([self.client_deadline(), self.path_check_deadline(local)]);
         candidates.flatten().min()
     }
 
@@ -233,6 +241,7 @@ impl Association {
         }
         local.registry.remove(self.peer);
         self.relayed = None;
+        self.reachability.reset();
     }
 
     /// Sends a packet, and retransmits it until it is answered.

@@ -140,6 +140,7 @@ impl Association {
         self.rekey_if_due(local, now);
         self.serve_client(local, now);
         self.renew_announcement(local, now);
+        self.check_paths(local, now);
         self.retransmit_updates(local, now)
     }
 

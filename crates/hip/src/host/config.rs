@@ -2,6 +2,7 @@
 
 use holdover_base::Duration;
 
+use super::reachability::PathCheckConfig;
 use super::registry::ServerConfig;
 use crate::crypto::{DhGroup, HipCipher};
 use crate::esp::{EspSuite, GcmProvider};
@@ -109,6 +110,8 @@ pub struct HostConfig {
     pub rekey: Option<RekeyLimits>,
     /// The lifetime of this host's locators in LOCATOR_SET.
     pub locator_lifetime: Duration,
+    /// When the path of data is tested because nothing comes back on it; `None` for never.
+    pub path_check: Option<PathCheckConfig>,
     /// This host's services as a rendezvous server or relay; `None` for none.
     pub server: Option<ServerConfig>,
     /// The SPIs that this host chooses; all by default.
@@ -144,6 +147,7 @@ impl Default for HostConfig {
             old_keys_hold: Duration::from_secs(60),
             rekey: Some(RekeyLimits::default()),
             locator_lifetime: Duration::from_secs(24 * 3600),
+            path_check: None,
             server: None,
             spis: SpiPart::default(),
         }

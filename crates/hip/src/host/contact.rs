@@ -21,6 +21,8 @@ const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 /// The interval between attempts to open an association because of packets that this host has no keys for, as after a
 /// restart.
 const RECONNECT_EVERY: Duration = Duration::from_secs(5);
+/// The interval between answers to packets of associations that this host does not have: the first retransmission of an UPDATE is answered.
+const CALL_BACK_EVERY: Duration = Duration::from_millis(250);
 /// A path over which data arrived within this time works. A transfer with longer pauses is treated as one that may have lost data.
 const RECENT: Duration = Duration::from_millis(100);
 /// Packets on their way arrive within this time, or not at all.
@@ -58,6 +60,7 @@ pub struct Contact<T> {
     came_from: Latest,
     announce_at: Option<Instant>,
     reconnected_at: Option<Instant>,
+    called_back_at: Option<Instant>,
     waiting: VecDeque<T>,
 }
 
@@ -74,6 +77,7 @@ impl<T> Default for Contact<T> {
             came_from: Latest::default(),
             announce_at: None,
             reconnected_at: None,
+            called_back_at: None,
             waiting: VecDeque::new(),
         }
     }
@@ -238,6 +242,22 @@ impl<T> Contact<T> {
             self.reconnected_at = Some(now);
         }
         may
+    }
+
+    /// Whether to answer a packet of the peer for an association that this host does not have now ([`Host::call_back`]).
+    ///
+    /// [`Host::call_back`]: super::Host::call_back
+    pub fn may_call_back(&mut self, now: Instant) -> bool {
+        let may = self.called_back_at.is_none_or(|at| now.saturating_since(at) >= CALL_BACK_EVERY);
+        if may {
+            self.called_back_at = Some(now);
+        }
+        may
+    }
+
+    /// Whether authentic data of the peer, dummies included, arrived in this time.
+    pub fn has_data_within(&self, now: Instant, time: Duration) -> bool {
+        self.came_from.iter().any(|(_, at)| now.saturating_since(at) <= time)
     }
 
     /// Keeps a packet until there is an association. Returns the oldest one if there is no room.

@@ -84,11 +84,12 @@ impl Host {
     ///
     /// [`DataError`], as [`Host::seal`].
     pub fn assign(&mut self, now: Instant, peer: Hit, len: usize) -> Result<Assigned, DataError> {
-        let (association, _, (src, dst)) = self.path_to(now, peer, IPV6_LEN + len + OVERHEAD)?;
+        let (association, local, (src, dst)) = self.path_to(now, peer, IPV6_LEN + len + OVERHEAD)?;
         let outbound = &mut association.secured.as_mut().ok_or(DataError::NoAssociation)?.outbound;
         let number = outbound.assign(len)?;
         let (spi, suite) = (outbound.spi(), outbound.keys().suite);
         association.used_at = now;
+        association.note_sent(local, now, (src, dst));
         Ok(Assigned { src, dst, spi, number, suite })
     }
 
@@ -110,6 +111,14 @@ impl Host {
         Ok(Accepted { peer, is_newest })
     }
 
+    /// Whether a packet of `len` bytes to a peer has a path now: to a verified address, or to another one within the credit.
+    pub fn has_path(&mut self, now: Instant, peer: Hit, len: usize) -> bool {
+        let local = &self.local;
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
+        association
+            .is_some_and(|it| it.paths.has_destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some()))
+    }
+
     /// The association with a peer, and the addresses of data to it.
     pub(super) fn path_to(
         &mut self,
@@ -128,6 +137,7 @@ impl Host {
         if association.is_worn_out(local) {
             return Err(SealError::Exhausted.into());
         }
+        let between = association.route(local, between);
         Ok((association, local, between))
     }
 

@@ -95,6 +95,24 @@ pub enum Event {
         /// The address.
         address: IpAddr,
     },
+    /// Nothing comes back on a path, though neither host has moved: data takes another one, or is lost.
+    PathSilent {
+        /// The peer.
+        peer: Hit,
+        /// This host's address, and the peer's.
+        between: (IpAddr, IpAddr),
+        /// The path that answers in its place; `None` if none does.
+        instead: Option<(IpAddr, IpAddr)>,
+    },
+    /// A silent path answers again, and data takes it.
+    PathAnswers {
+        /// The peer.
+        peer: Hit,
+        /// This host's address, and the peer's.
+        between: (IpAddr, IpAddr),
+        /// How long no path answered; `None` if data has taken another one meanwhile.
+        after: Option<Duration>,
+    },
     /// Keys were changed.
     Rekeyed {
         /// The peer.
@@ -231,6 +249,10 @@ pub struct Opened {
     pub peer: Hit,
     /// The packet between HITs; `None` for a dummy, which keeps translators' bindings alive.
     pub inner: Option<Packet>,
+    /// The SPI at which it arrived.
+    pub spi: u32,
+    /// Its sequence number under this SPI.
+    pub number: u64,
     /// Whether its sequence number is the greatest so far under the newest keys: the peer was at its source last.
     pub is_newest: bool,
 }

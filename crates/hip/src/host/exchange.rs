@@ -217,6 +217,7 @@ impl Association {
         }));
         (self.made_at, self.used_at) = (Some(now), now);
         self.paths.begin(between.1);
+        self.reachability.reset();
         self.updates.begin(between.0);
         self.enter(State::R2Sent, Some(now + local.config.exchange_complete));
         local.send_from(&r2, between.0, between.1);

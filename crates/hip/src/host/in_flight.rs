@@ -10,6 +10,7 @@ use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
+use super::check_budget::Amount;
 use super::local::Local;
 use super::update_ids::{OwnIds, PeerIds};
 use crate::codec::Builder;
@@ -180,6 +181,8 @@ pub(super) struct Check {
     pub(super) address: IpAddr,
     pub(super) nonce: [u8; 16],
     pub(super) outgoing: Outgoing,
+    /// What was sent to the address since it was announced.
+    pub(super) sent: Amount,
 }
 
 /// A change of keys in progress.

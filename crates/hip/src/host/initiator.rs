@@ -10,7 +10,7 @@ use holdover_base::Instant;
 use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
 use super::client::Offered;
 use super::local::{LAST_RESERVED_SPI, Local, find, missing, push_echoes, unsigned_echoes, value, verify_signature};
-use super::{Arrival, CommandError, Dropped, Event, Failure, State};
+use super::{Arrival, CommandError, Dropped, Event, Failure, Host, State};
 use crate::codec::{Builder, EspInfo, HipPacket, NatTraversalMode, PacketType, Parameter, Received, Solution, kind};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_lifetime};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
@@ -20,6 +20,19 @@ use crate::identity::{Hit, HostIdentity};
 const R1S: u8 = 4;
 /// A receiver ignores further ciphers in HIP_CIPHER (RFC 7401 section 5.2.8).
 const MOST_CIPHERS: usize = 6;
+
+impl Host {
+    /// Sends an I1 between two addresses to a peer that may be there, and begins an exchange unless one has begun: a packet of an association
+    /// that this host does not have came from there. The address is not kept, as the packet may be forged.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::State`] if there is an association, or R1 has arrived; [`CommandError::NoAddress`] for a peer that is not configured.
+    pub fn call_back(&mut self, now: Instant, peer: Hit, between: (IpAddr, IpAddr)) -> Result<(), CommandError> {
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_configured);
+        association.ok_or(CommandError::NoAddress { peer })?.call_back(&mut self.local, now, between)
+    }
+}
 
 impl Association {
     /// Begins an exchange.
@@ -42,6 +55,31 @@ impl Association {
         self.forget_keys(local);
         self.accepts_lower_r1 = core::mem::take(&mut self.has_lower_r1);
         self.begin_anew(local, now);
+        Ok(())
+    }
+
+    /// Sends I1 between two addresses, and begins an exchange unless one has begun.
+    pub(super) fn call_back(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        (src, dst): (IpAddr, IpAddr),
+    ) -> Result<(), CommandError> {
+        match self.state {
+            // Retransmissions go to the peer's known addresses, if there are any.
+            State::Unassociated | State::EFailed => {
+                self.forget_keys(local);
+                self.accepts_lower_r1 = core::mem::take(&mut self.has_lower_r1);
+                self.begin_anew(local, now);
+                if self.paths.for_control(0, |it| local.source_for(it).is_some()) == Some(dst) {
+                    return Ok(());
+                }
+            }
+            State::I1Sent if self.solving.is_none() => {}
+            state => return Err(CommandError::State { state }),
+        }
+        let i1 = i1(local, self.peer);
+        local.send_from(&i1, src, dst);
         Ok(())
     }
 
@@ -241,6 +279,7 @@ impl Association {
         self.pending = None;
         (self.made_at, self.used_at) = (Some(now), now);
         self.paths.begin(offer.between.1);
+        self.reachability.reset();
         self.updates.begin(offer.between.0);
         self.presented = None;
         self.enter(State::Established, None);

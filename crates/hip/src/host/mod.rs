@@ -9,6 +9,7 @@
 
 mod address;
 mod association;
+mod check_budget;
 mod client;
 mod close;
 mod config;
@@ -21,8 +22,10 @@ mod initiator;
 mod insider;
 mod invitation;
 mod local;
+mod path_check;
 mod paths;
 mod rate;
+mod reachability;
 mod readdress;
 mod registration;
 mod registry;
@@ -41,6 +44,7 @@ pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State}
 pub(crate) use insider::{Census, Proofs, Tlv};
 pub use invitation::SECRET_LEN;
 pub use local::ForkableRng;
+pub use reachability::PathCheckConfig;
 pub use registry::{ServerConfig, Service, registration_lifetime};
 pub use via::{RelayTarget, Relayed};
 
@@ -200,6 +204,11 @@ impl Host {
         (self.associations.len(), self.responder.kept())
     }
 
+    /// The counter of the next puzzles: greater than those of all R1s so far (RFC 7401 section 4.1.4).
+    pub const fn next_r1_counter(&self) -> u64 {
+        self.responder.next_counter()
+    }
+
     /// The number of inbound SPIs: one for each association, and another one while its keys change.
     pub fn inbound_spis(&self) -> usize {
         self.local.spis.len()
@@ -261,6 +270,7 @@ impl Host {
         // Servers first: if both hosts have moved, the UPDATE of one of them reaches the server behind the other one's, and is forwarded.
         let (servers, others): (Vec<_>, Vec<_>) = self.associations.values_mut().partition(|it| it.client.is_some());
         for association in servers.into_iter().chain(others) {
+            association.reachability.reset();
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
             let is_unsent = had_none && association.state == State::I1Sent;
@@ -529,22 +539,24 @@ impl Host {
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let sealing = secured.outbound.begin(packet, &mut *local.rng)?;
         association.used_at = now;
+        association.note_sent(local, now, (src, dst));
         Ok(Encapsulation { src, dst, sealing })
     }
 
     /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps translators' bindings alive, and shows the peer a
-    /// changed binding: unlike a NOTIFY, it cannot be replayed. Between a relay and its client a NOTIFY goes with it (RFC 9028 section 4.10).
+    /// changed binding: unlike a NOTIFY, it cannot be replayed. Between a relay and its client a NOTIFY goes with it (RFC 9028 section 4.10), and
+    /// if the peer `is_silent`: a peer without the association's keys learns only from a NOTIFY who the sender is.
     ///
     /// # Errors
     ///
     /// [`DataError`] without an association or a usable address.
-    pub fn keep_alive(&mut self, now: Instant, peer: Hit) -> Result<Packet, DataError> {
+    pub fn keep_alive(&mut self, now: Instant, peer: Hit, is_silent: bool) -> Result<Packet, DataError> {
         let (association, local, (src, dst)) = self.path_to(now, peer, OVERHEAD)?;
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let esp = secured.outbound.seal_dummy(&mut *local.rng)?;
         association.used_at = now;
         let is_client = association.client.as_ref().is_some_and(|client| client.has(Service::RelayHip));
-        if (is_client || local.registry.has(now, peer, Service::RelayHip))
+        if (is_silent || is_client || local.registry.has(now, peer, Service::RelayHip))
             && let Ok(notify) = local.notification(peer, NotifyType::NAT_KEEPALIVE, Bytes::new())
         {
             local.send_from(&notify, src, dst);
@@ -591,12 +603,16 @@ impl Host {
     /// [`DataError`]; the packet is to be dropped.
     pub fn finish_open(&mut self, now: Instant, packet: &Packet, decrypted: Authentic) -> Result<Opened, DataError> {
         let Authentic { spi, decrypted } = decrypted;
+        let number = decrypted.number();
         let (inner, peer, is_newest) =
             self.receive(now, spi, packet.wire_len(), |inbound| match inbound.finish(decrypted) {
                 Ok(inner) => Ok(Some(inner)),
                 Err(OpenError::Dummy) => Ok(None),
                 Err(error) => Err(error),
             })?;
-        Ok(Opened { peer, inner, is_newest })
+        if let Some(association) = self.associations.get_mut(&peer) {
+            association.note_heard(&mut self.local, now, (packet.dst, packet.src), true);
+        }
+        Ok(Opened { peer, inner, spi, number, is_newest })
     }
 }

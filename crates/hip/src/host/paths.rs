@@ -249,6 +249,20 @@ impl Paths {
         Some(address)
     }
 
+    /// Whether data of this length has a destination now. Takes no credit.
+    pub(super) fn has_destination(
+        &mut self,
+        now: Instant,
+        bytes: usize,
+        is_reachable: impl Fn(IpAddr) -> bool,
+    ) -> bool {
+        self.age(now);
+        let credit = self.credit_bytes;
+        let destination = self.for_data(now, bytes, is_reachable);
+        self.credit_bytes = credit;
+        destination.is_some()
+    }
+
     /// The destination of HIP packets at the `attempt`th transmission: every other time the best address, in between the others in turn.
     pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let for_control = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Data);
@@ -302,6 +316,14 @@ impl Paths {
         let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_unverified_translation();
         let is_in_use = |it: &PeerAddress| it.address == address && it.status != Status::Deprecated;
         self.addresses.iter().any(is_in_use) && !self.addresses.iter().any(is_elsewhere)
+    }
+
+    /// Verified addresses for data: preferred ones first, relays last.
+    pub(super) fn active(&self) -> impl Iterator<Item = IpAddr> {
+        let is_usable = |it: &&PeerAddress| it.status == Status::Active && it.traffic != LocatorTraffic::Signalling;
+        let mut active: Vec<&PeerAddress> = self.addresses.iter().filter(is_usable).collect();
+        active.sort_by_key(|it| (it.is_relay, !it.preferred));
+        active.into_iter().map(|it| it.address)
     }
 
     pub(super) fn is_preferred(&self, address: IpAddr) -> bool {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::association::Association;
+use super::check_budget::{Amount, Cause};
 use super::in_flight::{Check, Outgoing};
 use super::local::Local;
 use super::paths::{PeerAddress, Status};
@@ -107,7 +108,8 @@ impl Association {
     ) -> Vec<Parameter> {
         let nonce = nonce.unwrap_or_else(|| local.random());
         let id = shared_id.unwrap_or_else(|| self.updates.next_id());
-        self.updates.checks.retain(|check| check.address != address);
+        let same = self.updates.checks.iter().position(|check| check.address == address);
+        let sent = same.map(|index| self.updates.checks.remove(index).sent).unwrap_or_default();
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
             self.updates.checks.remove(0);
         }
@@ -116,12 +118,12 @@ impl Association {
             outgoing.share();
             self.updates.rekey.iter_mut().for_each(|rekey| rekey.outgoing.share());
         }
-        self.updates.checks.push(Check { address, nonce, outgoing });
+        self.updates.checks.push(Check { address, nonce, outgoing, sent });
         self.request(id, nonce)
     }
 
     /// A check. RFC 8046 section 3.2.1 adds an ESP_INFO that changes nothing, for firewalls on the path.
-    fn request(&self, id: u32, nonce: [u8; 16]) -> Vec<Parameter> {
+    pub(super) fn request(&self, id: u32, nonce: [u8; 16]) -> Vec<Parameter> {
         let info = self.current_keys().map(Parameter::EspInfo);
         let echo = Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce));
         info.into_iter().chain([Parameter::Seq(id), echo]).collect()
@@ -136,20 +138,38 @@ impl Association {
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
         let request = self.ask(local, now, address, None, None);
         if let Ok(builder) = self.update(local, request) {
-            self.send_question(local, &builder, address);
+            self.send_question(local, now, &builder, address, Cause::Other);
         }
+    }
+
+    /// Whether the budget for addresses at which the peer was not verified lets a packet be sent to this one.
+    pub(super) fn may_send_to(&mut self, now: Instant, address: IpAddr, cause: Cause) -> bool {
+        self.paths.is_active(address) || self.check_budget.allows(now, cause)
+    }
+
+    /// A packet goes to an address of the peer.
+    pub(super) fn charge(&mut self, address: IpAddr, packet: &Builder) {
+        if self.paths.is_active(address) {
+            return;
+        }
+        let amount = Amount::packet(packet.wire_len());
+        self.check_budget.charge(amount);
+        let check = self.updates.checks.iter_mut().find(|check| check.address == address);
+        check.into_iter().for_each(|check| check.sent = check.sent.plus(amount));
     }
 
     /// The peer has announced an address while this host's own announcement is pending: both have moved. What was sent before went to an
     /// address that the peer has left, or to a server that did not know the new one yet.
-    pub(super) fn announce_at(&mut self, local: &mut Local, address: IpAddr) {
-        if self.updates.announcement.is_none() || self.updates.announced_to == Some(address) {
+    pub(super) fn announce_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
+        let is_due = self.updates.announcement.is_some() && self.updates.announced_to != Some(address);
+        if !is_due || !self.may_send_to(now, address, Cause::Announcement) {
             return;
         }
         let id = self.updates.next_id();
         self.updates.announcement.iter_mut().for_each(|announcement| announcement.add_id(id));
         self.updates.announced_to = Some(address);
         if let Some(builder) = self.announcement(local, id) {
+            self.charge(address, &builder);
             local.send(&builder, address);
         }
     }
@@ -187,6 +207,7 @@ impl Association {
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.paths.status(address));
+        self.reachability.reset();
         let mut unverified = self.paths.announce(now, locators, &local.locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
@@ -207,7 +228,7 @@ impl Association {
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
-                self.send_question(local, &builder, address);
+                self.send_question(local, now, &builder, address, Cause::Other);
             }
         }
         // The preferred address may be of an IP version that this host does not have.
@@ -233,7 +254,11 @@ impl Association {
             return true;
         }
         let is_early = self.updates.followed_at.is_some_and(|at| now.saturating_since(at) < FOLLOW_EVERY);
-        if is_early || !self.is_usable() || local.source_for(address).is_none() {
+        if is_early
+            || !self.is_usable()
+            || local.source_for(address).is_none()
+            || !self.check_budget.allows(now, Cause::Other)
+        {
             return false;
         }
         self.updates.followed_at = Some(now);
@@ -250,11 +275,12 @@ impl Association {
         let checks = &mut self.updates.checks;
         let is_it = |check: &Check| check.nonce[..] == echo[..] && (!is_relay || check.address == from);
         let Some(index) = checks.iter().position(is_it) else { return };
-        let Check { address, .. } = checks.swap_remove(index);
+        let Check { address, sent, .. } = checks.swap_remove(index);
         // An active address is checked if the peer announces itself from behind a translator, whose port may have
         // changed.
         if matches!(self.paths.status(address), Some(Status::Unverified | Status::Active)) {
             self.paths.verify(address);
+            self.check_budget.credit(sent);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
             match &mut self.updates.announcement {
                 // It was sent to an address that the peer may have left.
@@ -280,17 +306,25 @@ impl Association {
                 }
             }
         }
-        let due: Vec<usize> =
-            (0..self.updates.checks.len()).filter(|&i| self.updates.checks[i].outgoing.at <= now).collect();
-        for index in due.into_iter().rev() {
-            let mut check = self.updates.checks.swap_remove(index);
-            if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
-                let builder = self.update(local, self.request(id, check.nonce))?;
-                self.send_question(local, &builder, check.address);
-                self.updates.checks.push(check);
-            }
-        }
+        self.retransmit_checks(local, now)?;
         self.retransmit_offer(local, now);
         self.retransmit_rekey(local, now)
+    }
+
+    fn retransmit_checks(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
+        let is_due = |check: &Check| check.outgoing.at <= now;
+        let (mut due, rest): (Vec<Check>, Vec<Check>) = self.updates.checks.drain(..).partition(is_due);
+        self.updates.checks = rest;
+        // Preferred addresses first: the budget may not suffice for all.
+        due.sort_by_key(|check| !self.paths.is_preferred(check.address));
+        for mut check in due {
+            if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
+                let (address, request) = (check.address, self.request(id, check.nonce));
+                self.updates.checks.push(check);
+                let builder = self.update(local, request)?;
+                self.send_question(local, now, &builder, address, Cause::Other);
+            }
+        }
+        Ok(())
     }
 }

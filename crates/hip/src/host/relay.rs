@@ -12,6 +12,7 @@ use holdover_wire::{Packet, Payload};
 
 use super::address::is_reachable;
 use super::association::Association;
+use super::check_budget::Cause;
 use super::client::{Client, Offered};
 use super::local::{Local, find, verify_any_signature, verify_mac_in};
 use super::registry::Service;
@@ -303,15 +304,31 @@ impl Association {
         }
     }
 
-    /// Sends a check to an address of the peer: to the port that the relay sees, if it is from the relay.
-    pub(super) fn send_question(&self, local: &mut Local, builder: &Builder, address: IpAddr) {
-        let port = self.relayed.map(|relayed| relayed.from).filter(|(seen, _)| *seen == address).map(|(_, port)| port);
-        match port.zip(local.source_for(address)) {
-            Some((port, src)) => {
-                let packet = builder.clone().finish(src, address);
+    /// Sends a check to an address of the peer: to the port that the relay sees, if it is from the relay. Nothing beyond the budget.
+    pub(super) fn send_question(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        builder: &Builder,
+        address: IpAddr,
+        cause: Cause,
+    ) {
+        if let Some(src) = local.source_for(address)
+            && self.may_send_to(now, address, cause)
+        {
+            self.charge(address, builder);
+            self.send_question_on(local, builder, (src, address));
+        }
+    }
+
+    /// Sends a test of a path, from one of this host's addresses.
+    pub(super) fn send_question_on(&self, local: &mut Local, builder: &Builder, (src, dst): (IpAddr, IpAddr)) {
+        match self.relayed.map(|relayed| relayed.from).filter(|(seen, _)| *seen == dst) {
+            Some((_, port)) => {
+                let packet = builder.clone().finish(src, dst);
                 local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(port) });
             }
-            None => local.send(builder, address),
+            None => local.send_from(builder, src, dst),
         }
     }
 }

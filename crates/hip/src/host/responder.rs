@@ -150,6 +150,11 @@ impl Responder {
         Ok(Solved { issued_at, pair, public })
     }
 
+    /// The counter of the next generation.
+    pub(super) const fn next_counter(&self) -> u64 {
+        self.counter
+    }
+
     /// The number of signed R1s and key pairs kept.
     pub(super) fn kept(&self) -> usize {
         self.generations.iter().map(|generation| generation.signed.len() + generation.pairs.len()).sum()

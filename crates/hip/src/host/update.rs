@@ -8,6 +8,7 @@ use core::net::IpAddr;
 use holdover_base::{Duration, Instant};
 
 use super::association::{Association, Secured};
+use super::check_budget::{Amount, Cause};
 use super::in_flight::{Addressed, Answer, Outgoing};
 use super::local::{Local, decrypted, find, missing, push_echoes, unsigned_echoes, verify};
 use super::paths::Status;
@@ -41,6 +42,9 @@ impl Association {
             // RFC 7401 section 5.3.5.
             return Err(missing(kind::SEQ));
         }
+        if find!(packet, LocatorSet).is_some() {
+            self.check_budget.credit(Amount::packet(update.bytes().len()));
+        }
         let is_fresh = self.is_fresh(seq, acks.map_or(&[], |acks| acks.as_slice()));
         if seq.is_none() && !is_fresh {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
@@ -56,7 +60,10 @@ impl Association {
             Some(_) => {}
             None => local.has_shown_source = is_fresh,
         }
-        let from = between.1;
+        let arrived = between;
+        if is_fresh {
+            self.note_heard(local, now, arrived, false);
+        }
         let between = answered_between(local, between, arrival);
         self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_unprocessed);
         if let Some(acks) = acks
@@ -66,8 +73,10 @@ impl Association {
             // Nothing to verify: the peer knows this address already.
             local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
-        if let Some(echo) = find!(packet, EchoResponseSigned) {
-            self.take_echo(local, now, echo, from);
+        if let Some(echo) = find!(packet, EchoResponseSigned)
+            && !self.take_test_answer(local, now, echo, arrived)
+        {
+            self.take_echo(local, now, echo, arrived.1);
         }
         self.finish_rekey(local);
         // Restarts what was given up, now that the peer is heard again.
@@ -77,11 +86,14 @@ impl Association {
         }
         let Some(id) = seq else { return Ok(()) };
         match self.updates.peer.classify(id) {
-            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, between),
+            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, now, between),
             Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id),
             Arrived::TooOld => return Err(Dropped::Stale),
             Arrived::New | Arrived::Late => {
                 let packet = self.updates.peer.without_overtaken(packet, id);
+                if find!(packet, LocatorSet).is_some() && !self.check_budget.allows(now, Cause::Announcement) {
+                    return Err(Dropped::Overload);
+                }
                 let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
                 if let Some((builder, _)) = &mut answer {
                     match arrival.met_by() {
@@ -91,7 +103,7 @@ impl Association {
                     }
                 }
                 self.updates.peer.note(id, &packet);
-                self.send_answer(local, &packet, id, answer, arrival);
+                self.send_answer(local, now, &packet, id, answer, arrival);
             }
         }
         Ok(())
@@ -102,6 +114,7 @@ impl Association {
     fn send_answer(
         &mut self,
         local: &mut Local,
+        now: Instant,
         packet: &HipPacket,
         id: u32,
         answer: Option<Addressed>,
@@ -114,13 +127,16 @@ impl Association {
             return;
         };
         let is_announcement = find!(packet, LocatorSet).is_some();
+        if is_announcement {
+            self.charge(dst, &builder);
+        }
         local.send_from(&builder, src, dst);
         if self.updates.peer.classify(id) == Arrived::AsNewest {
             let is_check = is_announcement && self.is_asking(dst);
             self.updates.answer = Some(Answer { packet: (builder, (src, dst)), is_check, repetitions: 0 });
         }
         if is_announcement && arrival.via.is_none_or(|via| !via.is_relay) {
-            self.announce_at(local, dst);
+            self.announce_at(local, now, dst);
         }
     }
 
@@ -131,7 +147,9 @@ impl Association {
         }
         self.updates.repeated_at = Some(now);
         let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
-        if let Some(dst) = self.paths.for_control(0, |dst| local.source_for(dst).is_some()) {
+        let dst = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
+        if let Some(dst) = dst.filter(|dst| self.may_send_to(now, *dst, Cause::Other)) {
+            self.charge(dst, &ack);
             local.send(&ack, dst);
         }
         Ok(())
@@ -148,23 +166,28 @@ impl Association {
         seq.is_some_and(is_newer)
             || checks.chain(&updates.announcement).chain(&updates.offer).chain(rekey).any(is_awaited)
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
+            || self.reachability.awaits(acks)
     }
 
     /// Repeats the answer to the same UPDATE, which has arrived again `between` these addresses. No MAC covers the source of a packet: the
     /// answer goes there only if the peer is known there, and every other time to the peer's best address, as either may be dead. A check
     /// goes to the checked address alone: answered from elsewhere, it would show nothing.
-    fn answer_again(&mut self, local: &mut Local, between: (IpAddr, IpAddr)) {
-        let Some(Answer { packet: (answer, (src, first)), is_check, repetitions }) = &self.updates.answer else {
+    fn answer_again(&mut self, local: &mut Local, now: Instant, between: (IpAddr, IpAddr)) {
+        let Some(Answer { packet: (answer, (src, first)), is_check, repetitions }) = self.updates.answer.clone() else {
             return;
         };
         let is_there = |at: IpAddr| matches!(self.paths.status(at), Some(Status::Active | Status::Unverified));
         let best = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
-        let is_checked = *is_check && self.is_asking(*first) && is_there(*first);
+        let is_checked = is_check && self.is_asking(first) && is_there(first);
         let came = Some(between.1).filter(|at| is_there(*at) && repetitions.is_multiple_of(2));
-        let dst = if is_checked { *first } else { came.or(best).unwrap_or(*first) };
-        let stays = local.locators.contains(src) && src.is_ipv4() == dst.is_ipv4();
-        if let Some(src) = if stays { Some(*src) } else { local.source_for(dst) } {
-            local.send_from(answer, src, dst);
+        let dst = if is_checked { first } else { came.or(best).unwrap_or(first) };
+        if !self.may_send_to(now, dst, if is_check { Cause::Announcement } else { Cause::Other }) {
+            return;
+        }
+        let stays = local.locators.contains(&src) && src.is_ipv4() == dst.is_ipv4();
+        if let Some(src) = if stays { Some(src) } else { local.source_for(dst) } {
+            self.charge(dst, &answer);
+            local.send_from(&answer, src, dst);
         }
         self.updates.answer.iter_mut().for_each(|it| it.repetitions = it.repetitions.wrapping_add(1));
     }
@@ -195,7 +218,7 @@ impl Association {
                 // Acknowledged on the path on which it arrived; whether the other path works is a separate question.
                 if let Some((first, request)) = asked {
                     let question = self.update(local, request)?;
-                    self.send_question(local, &question, first);
+                    self.send_question(local, now, &question, first, Cause::Announcement);
                 }
                 return Ok(Some((self.update(local, answer)?, (src, dst))));
             }
@@ -233,7 +256,9 @@ impl Association {
         if arrival.met_by().is_some() || !local.locators.contains(&address) {
             return None;
         }
-        local.events.push_back(Event::Readdressed { peer: self.peer, address });
+        if arrival.via.is_none() {
+            local.events.push_back(Event::Readdressed { peer: self.peer, address });
+        }
         Some(Parameter::EchoResponseSigned(echo.clone()))
     }
 

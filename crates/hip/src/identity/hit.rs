@@ -29,8 +29,12 @@ impl Hit {
 
     /// Its suite; `None` for other addresses and unknown suites.
     pub fn suite(self) -> Option<HitSuite> {
-        let bits = self.0.to_bits();
-        (bits >> 100 == PREFIX >> 100).then(|| HitSuite::from_id((bits >> HASH_BITS) as u8 & 0xf)).flatten()
+        self.has_prefix().then(|| HitSuite::from_id((self.0.to_bits() >> HASH_BITS) as u8 & 0xf)).flatten()
+    }
+
+    /// Whether it has the prefix of HITs, of whatever suite.
+    pub fn has_prefix(self) -> bool {
+        self.0.to_bits() >> 100 == PREFIX >> 100
     }
 }
 

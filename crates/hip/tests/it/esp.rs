@@ -15,7 +15,7 @@ use holdover_wire::{Checksums, Flags, Packet, Payload, Segment, Seq, Udp, pcap, 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::{address, hit, seeded, unhex, value_of};
+use crate::support::{hit, seeded, unhex, value_of};
 
 const SPI: u32 = 0x1234_5678;
 
@@ -183,25 +183,48 @@ fn tshark_decrypts() {
     for suite in EspSuite::ALL {
         let (mut outbound, _) = pair(suite);
         let datagram = Udp { src_port: 4000, dst_port: 4242, payload: Bytes::from_static(b"holdover") };
+        let (src_port, dst_port, flags) = (4001, 4242, Flags::ACK);
+        let segment = Segment { src_port, dst_port, flags, payload: Bytes::from_static(b"odd"), ..Segment::default() };
+        let (one, other) = hits();
         let mut capture = pcap::Writer::new(Vec::new(), 65_535).unwrap();
-        for _ in 0..3 {
-            let esp = outbound.seal(&packet(datagram.clone()), &mut seeded(8)).unwrap();
-            let outer = Packet::new(address("192.0.2.1"), address("198.51.100.2"), Payload::Esp(esp));
-            capture.write(Instant::ZERO, &outer).unwrap();
+        // Wireshark sums over the outer addresses, and a sender in BEET mode over the HITs: here both are the same.
+        let mut write =
+            |esp| capture.write(Instant::ZERO, &Packet::new(one.0.into(), other.0.into(), Payload::Esp(esp)));
+        for inner in [packet(datagram.clone()), packet(segment.clone()), packet(segment.clone())] {
+            write(outbound.seal(&inner, &mut seeded(8)).unwrap()).unwrap();
         }
+        // The last byte is not what the checksum covers.
+        let mut damaged = packet(segment).emit().unwrap()[40..].to_vec();
+        *damaged.last_mut().unwrap() ^= 1;
+        write(outbound.seal_payload(6, &damaged, &mut seeded(8)).unwrap()).unwrap();
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("esp-{}.pcap", suite.id()));
         std::fs::write(&path, capture.into_inner()).unwrap();
         let lines = esp_sa(SPI, outbound.keys());
-        let association = format!("uat:esp_sa:{}", lines.lines().next().unwrap());
+        let association = format!("uat:esp_sa:{}", lines.lines().find(|line| line.starts_with("\"IPv6")).unwrap());
         let output = Command::new("tshark")
             .arg("-r")
             .arg(&path)
             .args(["-o", "esp.enable_encryption_decode:TRUE", "-o", &association])
-            .args(["-T", "fields", "-e", "udp.dstport", "-e", "udp.length"])
+            .args(["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"])
+            .args([
+                "-T",
+                "fields",
+                "-E",
+                "separator=,",
+                "-e",
+                "udp.dstport",
+                "-e",
+                "udp.length",
+                "-e",
+                "udp.checksum.status",
+            ])
+            .args(["-e", "tcp.dstport", "-e", "tcp.len", "-e", "tcp.checksum.status"])
             .output()
             .unwrap();
         let (found, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(found.lines().filter(|line| line.starts_with("4242\t16")).count(), 3, "{suite:?}: {found} {error}");
+        // Status 1 is good, 0 is bad.
+        let expected = ["4242,16,1,,,", ",,,4242,3,1", ",,,4242,3,1", ",,,4242,3,0"];
+        assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{suite:?}: {error}");
     }
 }
 

@@ -3,6 +3,7 @@
 mod attacks;
 mod base_exchange;
 mod by_hand;
+mod check_budget;
 mod codec;
 mod corpus;
 mod crypto;
@@ -13,6 +14,7 @@ mod identity;
 mod invitation;
 mod lossy;
 mod mutations;
+mod path_check;
 mod rekey;
 mod relay;
 mod rendezvous;

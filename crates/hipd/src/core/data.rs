@@ -7,6 +7,7 @@ use holdover_base::Instant;
 use holdover_hip::codec::PROTOCOL;
 use holdover_hip::esp::SealError;
 use holdover_hip::host::{Authentic, DataError, Decapsulation, Encapsulation, Opened, State};
+use holdover_hip::identity::Hit;
 use holdover_mobility::Direction;
 use holdover_wire::{Packet, Payload};
 
@@ -153,7 +154,7 @@ impl Core {
         let Decrypted { packet, port, result } = decrypted;
         let mut came = None;
         match result.and_then(|authentic| self.host.finish_open(now, &packet, authentic)) {
-            Ok(Opened { peer, inner, is_newest }) => {
+            Ok(Opened { peer, inner, spi, number, is_newest }) => {
                 if is_newest {
                     self.learn_source(now, peer, packet.src, port);
                     came = Some((peer, packet.src, port));
@@ -161,16 +162,37 @@ impl Core {
                 self.counters.opened += 1;
                 let state = self.peers.entry(peer).or_default();
                 state.contact.note_data(now, packet.src, packet.dst);
-                if let Some(inner) = inner {
+                if let Some(inner) = &inner {
                     state.counters.packets_in += 1;
                     state.counters.bytes_in += inner.wire_len() as u64;
+                }
+                let path = (packet.src, packet.dst);
+                if let Some(inner) = state.order.handle_packet(now, path, (spi, number), inner, &mut self.reordering) {
                     self.filter(now, peer, Direction::Incoming, inner);
                 }
+                self.deliver_waiting(now, peer);
             }
             Err(error) => self.drop_esp(now, &packet, &error),
         }
         // The first data of an initiator ends R2-SENT.
         self.collect(now, came);
+    }
+
+    /// Packets of a peer that have waited for those of its former path.
+    pub(super) fn deliver_waiting(&mut self, now: Instant, peer: Hit) {
+        while let Some(state) = self.peers.get_mut(&peer)
+            && let Some(inner) = state.order.poll_deliver(now, &mut self.reordering)
+        {
+            self.filter(now, peer, Direction::Incoming, inner);
+        }
+    }
+
+    /// The same of a closed association, without any more waiting.
+    pub(super) fn deliver_all(&mut self, now: Instant, peer: Hit) {
+        if let Some(state) = self.peers.get_mut(&peer) {
+            state.order.close();
+        }
+        self.deliver_waiting(now, peer);
     }
 
     /// ESP that is not for this host's programs: for a client, or not authentic.

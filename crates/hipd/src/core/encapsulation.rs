@@ -6,7 +6,7 @@
 use core::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use holdover_hip::codec::{HEADER_LEN, PROTOCOL};
+use holdover_hip::codec::{HEADER_LEN, PROTOCOL, PacketType};
 use holdover_hip::identity::Hit;
 use holdover_wire::{Packet, Payload, Udp, transport_checksum};
 
@@ -16,8 +16,9 @@ pub const PORT: u16 = 10_500;
 const MARKER: [u8; 4] = [0; 4];
 /// The packet that keeps a translator's binding alive (RFC 3948 section 2.3).
 const KEEP_ALIVE: &[u8] = &[0xff];
-/// The positions of the length, in units of 8 bytes without the first, and of the checksum in a HIP packet.
+/// The positions of the length, in units of 8 bytes without the first, of the type, and of the checksum in a HIP packet.
 const LENGTH: usize = 1;
+const KIND: usize = 2;
 const CHECKSUM: core::ops::Range<usize> = 4..6;
 
 /// The positions of the HITs in a HIP packet.
@@ -103,6 +104,13 @@ pub(super) fn any_receiver_of(packet: &Packet) -> Option<Receiver> {
 /// The receiver of a HIP packet.
 pub(super) fn receiver_of(packet: &Packet) -> Option<Hit> {
     hit_at(packet, RECEIVER)
+}
+
+/// Whether a HIP packet, by its type, presupposes an association and does not end it.
+pub(super) fn is_of_association(packet: &Packet) -> bool {
+    let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return false };
+    let kind = payload.get(KIND).and_then(|kind| PacketType::from_number(kind & 0x7f));
+    matches!(kind, Some(PacketType::Update | PacketType::Notify))
 }
 
 /// The claimed sender of a HIP packet.

@@ -10,6 +10,10 @@ use holdover_wire::{Packet, Payload};
 use super::encapsulation::{self, receiver_of};
 use super::{CALL_SERVER_AGAIN, Core, Note, Outgoing};
 
+/// The lengths of the packets of a connection that is woken: an ACK, or a full packet.
+const ACK: usize = 80;
+const FULL: usize = 1500;
+
 /// A peer, the source address of its packet, and the port if in UDP.
 pub(super) type Way = (Hit, IpAddr, Option<u16>);
 
@@ -80,22 +84,7 @@ impl Core {
         let mut after = None;
         let hit = *peer_of(&event);
         match &event {
-            Event::Established { .. } => {
-                let locators = self.host.locators_towards(hit, &self.locators);
-                let peer = self.peers.entry(hit).or_default();
-                if let Some((_, src, port)) = came {
-                    peer.set_port(src, port);
-                }
-                peer.establish(now, self.config.wake, &locators);
-                let waiting = peer.contact.take_waiting();
-                if self.locators.len() > 1 {
-                    // The exchange has announced one to the peer.
-                    let _ = self.host.announce(now, hit);
-                }
-                for packet in waiting {
-                    self.seal(now, hit, packet);
-                }
-            }
+            Event::Established { .. } => self.handle_established(now, hit, came),
             Event::Readdressed { address, .. } => {
                 let moved = self.peers.get_mut(&hit).and_then(|peer| peer.note_readdressed(now, *address));
                 after = moved.map(|(after, _)| after);
@@ -110,38 +99,26 @@ impl Core {
                 }
             }
             Event::Failed { .. } | Event::Closed { .. } => {
-                let waiting = self.peers.get_mut(&hit).map(|peer| peer.contact.take_waiting()).unwrap_or_default();
-                if matches!(event, Event::Failed { .. }) {
-                    waiting.last().into_iter().for_each(|packet| self.refuse(packet));
-                } else if !waiting.is_empty() && !self.is_ending {
-                    let _ = self.host.connect(now, hit);
-                    let peer = self.peers.entry(hit).or_default();
-                    waiting.into_iter().for_each(|packet| _ = peer.contact.wait(packet));
-                }
-                match self.peers.get_mut(&hit) {
-                    Some(peer) if !peer.is_configured() => _ = self.peers.remove(&hit),
-                    Some(peer) if peer.is_server() => peer.call_at = Some(now + CALL_SERVER_AGAIN),
-                    _ => {}
-                }
+                self.handle_end(now, hit, matches!(event, Event::Failed { .. }))
             }
-            Event::PeerMoved { address, .. } => {
-                if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
-                    self.learn_source(now, hit, src, port);
-                }
-                let host = &self.host;
-                let is_there = |at| host.has_locator(hit, at);
-                let peer = self.peers.get_mut(&hit);
-                if peer.as_ref().is_some_and(|it| it.contact.has_peer_kept_former(now, *address, is_there)) {
-                    self.drain_wake(now, hit);
-                } else {
-                    peer.into_iter().for_each(|it| it.note_peer_move(now));
+            Event::PeerMoved { address, .. } => self.handle_peer_moved(now, hit, *address, came),
+            Event::PeerReaddressed { address, .. } => self.handle_peer_readdressed(now, hit, *address, came),
+            Event::PathSilent { instead, .. } => {
+                let Some(peer) = self.peers.get_mut(&hit) else { return };
+                peer.note_silence(instead.is_some());
+                if instead.is_some() {
+                    // What was sent on the silent path is lost.
+                    peer.note_path_change(now);
                     self.wake_after_move(now, hit);
                 }
             }
-            Event::PeerReaddressed { address, .. } => {
-                let proven = came.filter(|(_, src, _)| src == address);
-                if let (Some((_, src, port)), Some(peer)) = (proven, self.peers.get_mut(&hit)) {
-                    peer.set_port(src, port);
+            Event::PathAnswers { after: silent_for, .. } => {
+                let Some(peer) = self.peers.get_mut(&hit) else { return };
+                peer.note_answers();
+                after = *silent_for;
+                if after.is_some() {
+                    peer.note_path_change(now);
+                    self.wake_after_move(now, hit);
                 }
             }
             Event::Rekeyed { .. } => {
@@ -153,9 +130,92 @@ impl Core {
                 self.peers.entry(hit).or_default().set_port(*address, Some(*port));
             }
             Event::Joined { invitation, data, .. } => self.offers.note_joined(*invitation, hit, data),
-            Event::Registered { .. } | Event::RegistrationFailed { .. } | Event::Notified { .. } => {}
+            Event::Registered { .. } => {
+                // Announcements that the server did not forward before are not to wait for their timers.
+                let moving = self.peers.iter().filter(|(_, peer)| peer.contact.is_moving());
+                for peer in moving.map(|(&peer, _)| peer).collect::<Vec<Hit>>() {
+                    let _ = self.host.announce(now, peer);
+                }
+            }
+            Event::RegistrationFailed { .. } | Event::Notified { .. } => {}
         }
         self.notes.push_back(Note { event, after });
+    }
+
+    /// An association is there, after the exchange or a new one.
+    fn handle_established(&mut self, now: Instant, hit: Hit, came: Option<Way>) {
+        let locators = self.host.locators_towards(hit, &self.locators);
+        let peer = self.peers.entry(hit).or_default();
+        if let Some((_, src, port)) = came {
+            peer.set_port(src, port);
+        }
+        let may_have_lost = peer.establish(now, self.config.wake, &locators);
+        peer.note_answers();
+        let waiting = peer.contact.take_waiting();
+        if self.locators.len() > 1 {
+            // The exchange has announced one to the peer.
+            let _ = self.host.announce(now, hit);
+        }
+        for packet in waiting {
+            self.seal(now, hit, packet);
+        }
+        if may_have_lost {
+            self.wake_after_move(now, hit);
+        }
+    }
+
+    /// An exchange has failed, or an association was closed.
+    fn handle_end(&mut self, now: Instant, hit: Hit, has_failed: bool) {
+        self.deliver_all(now, hit);
+        let waiting = self.peers.get_mut(&hit).map(|peer| peer.contact.take_waiting()).unwrap_or_default();
+        if has_failed {
+            waiting.last().into_iter().for_each(|packet| self.refuse(packet));
+        } else if !waiting.is_empty() && !self.is_ending {
+            let _ = self.host.connect(now, hit);
+            let peer = self.peers.entry(hit).or_default();
+            waiting.into_iter().for_each(|packet| _ = peer.contact.wait(packet));
+        }
+        match self.peers.get_mut(&hit) {
+            Some(peer) if !peer.is_configured() => self.forget_peer(hit),
+            Some(peer) if peer.is_server() => peer.call_at = Some(now + CALL_SERVER_AGAIN),
+            _ => {}
+        }
+    }
+
+    /// The peer has announced an address, which is yet to be verified.
+    fn handle_peer_moved(&mut self, now: Instant, hit: Hit, address: IpAddr, came: Option<Way>) {
+        if let Some((_, src, port)) = came.filter(|(_, src, _)| *src == address) {
+            self.learn_source(now, hit, src, port);
+        }
+        let host = &self.host;
+        let is_there = |at| host.has_locator(hit, at);
+        let peer = self.peers.get_mut(&hit);
+        if peer.as_ref().is_some_and(|it| it.contact.has_peer_kept_former(now, address, is_there)) {
+            self.drain_wake(now, hit);
+        } else if let Some(peer) = peer {
+            let longest = if peer.last_data.is_empty() { ACK } else { FULL };
+            // What exceeds the credit of the new address would be lost.
+            if self.host.has_path(now, hit, longest) {
+                peer.note_path_change(now);
+                self.wake_after_move(now, hit);
+            } else {
+                peer.wakes_when_verified = true;
+            }
+        }
+    }
+
+    /// The peer's address is verified.
+    fn handle_peer_readdressed(&mut self, now: Instant, hit: Hit, address: IpAddr, came: Option<Way>) {
+        let proven = came.filter(|(_, src, _)| *src == address);
+        if let (Some((_, src, port)), Some(peer)) = (proven, self.peers.get_mut(&hit)) {
+            peer.set_port(src, port);
+        }
+        if let Some(peer) = self.peers.get_mut(&hit)
+            && core::mem::take(&mut peer.wakes_when_verified)
+        {
+            peer.note_path_change(now);
+            self.wake_after_move(now, hit);
+        }
     }
 }
 
@@ -167,6 +227,8 @@ const fn peer_of(event: &Event) -> &Hit {
         | Event::Readdressed { peer, .. }
         | Event::PeerMoved { peer, .. }
         | Event::PeerReaddressed { peer, .. }
+        | Event::PathSilent { peer, .. }
+        | Event::PathAnswers { peer, .. }
         | Event::Rekeyed { peer }
         | Event::Registered { peer, .. }
         | Event::RegistrationFailed { peer, .. }

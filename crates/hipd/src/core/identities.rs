@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use holdover_base::Instant;
 use holdover_hip::host::SpiPart;
 use holdover_hip::identity::{Hit, KeyPair};
+use holdover_mobility::hold_open::HoldOpenConfig;
 use holdover_wire::{Packet, Payload, Quoted};
 use rand_core::CryptoRng;
 
@@ -18,8 +19,6 @@ use super::{Core, CoreConfig, Decrypted, Incoming, IpVersion, LsiPrefix, Note, O
 use crate::files::Peers;
 use crate::status::{Counters, HostStatus};
 
-/// The most hosts without HIP: one for each low byte of an SPI but that of this host itself.
-pub const MAX_HOSTS: usize = u8::MAX as usize;
 /// The low byte of this host's own SPIs.
 const OWN: u8 = 0;
 
@@ -104,8 +103,10 @@ impl Identities {
         core::iter::once(&mut self.own).chain(self.hosts.values_mut().map(|host| &mut host.core))
     }
 
-    /// Sets the hosts without HIP: at most [`MAX_HOSTS`], with HITs and addresses that differ. Associations of others end.
+    /// Sets the hosts without HIP: at most [`MAX_HOSTS`](crate::files::MAX_HOSTS), with HITs and addresses that differ. Associations of others end.
     pub fn set_hosts(&mut self, now: Instant, hosts: Vec<PlainHost>, rng: impl Fn() -> Box<dyn CryptoRng + Send>) {
+        // A host that comes back later has used some of them.
+        self.config.host.r1_counter = self.next_r1_counter();
         let gone: Vec<u8> = self
             .hosts
             .iter()
@@ -159,6 +160,12 @@ impl Identities {
     /// As [`Core::set_locators`], for all identities.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         self.cores_mut().for_each(|core| core.set_locators(now, locators));
+    }
+
+    /// As [`Core::set_hold`], for all identities.
+    pub fn set_hold(&mut self, hold: Option<HoldOpenConfig>) {
+        self.config.hold = hold;
+        self.cores_mut().for_each(|core| core.set_hold(hold));
     }
 
     /// As [`Core::set_path_mtu`], for all identities.
@@ -286,6 +293,11 @@ impl Identities {
     /// As [`Core::poll_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.cores().filter_map(Core::poll_timeout).min()
+    }
+
+    /// The greatest of the identities' counters for their next puzzles.
+    pub fn next_r1_counter(&self) -> u64 {
+        self.cores().map(Core::next_r1_counter).max().unwrap_or(self.config.host.r1_counter)
     }
 
     /// As [`Core::esp_keys`], for an identity.

@@ -129,7 +129,7 @@ impl Core {
             && !self.peers.get(&peer).is_some_and(PeerState::is_configured)
         {
             self.host.remove_peer(now, peer);
-            self.peers.remove(&peer);
+            self.forget_peer(peer);
         }
     }
 }

@@ -68,6 +68,11 @@ impl LastData {
         }
     }
 
+    /// Whether all data is acknowledged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
     /// The packets to resend after a move. Each is resent once, unless TCP does.
     pub(super) fn take(&mut self, now: Instant) -> Vec<Packet> {
         let mut taken = Vec::new();

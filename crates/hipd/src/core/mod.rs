@@ -5,9 +5,9 @@
 //! [`Core::poll_note`] until `None`, then [`Core::poll_timeout`]. Time is an argument and never goes back.
 //!
 //! A packet of a program goes TUN device -> [`Core::handle_inner`] -> from LSIs to HITs -> wake -> [`Host::begin_seal`] ->
-//! [`Core::poll_outgoing`]; one from a peer [`Core::begin_network`] -> [`Incoming::decrypt`] -> [`Core::finish_network`] -> wake -> to LSIs where
-//! the program has IPv4 -> [`Core::poll_inner`] -> TUN device. Encryption and decryption are the caller's, who may do it on several threads:
-//! [`Core::poll_network`] and [`Core::handle_network`] do it at once.
+//! [`Core::poll_outgoing`]; one from a peer [`Core::begin_network`] -> [`Incoming::decrypt`] -> [`Core::finish_network`] -> behind those of
+//! a former path -> wake -> to LSIs where the program has IPv4 -> [`Core::poll_inner`] -> TUN device. Encryption and decryption are the
+//! caller's, who may do it on several threads: [`Core::poll_network`] and [`Core::handle_network`] do it at once.
 
 mod data;
 mod encapsulation;
@@ -17,6 +17,7 @@ mod invitations;
 mod last_data;
 mod lsi;
 mod path_mtu;
+mod path_order;
 mod peer;
 mod translation;
 
@@ -26,8 +27,9 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
 use holdover_hip::esp::esp_sa;
-use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Service, State};
+use holdover_hip::host::{CommandError, DataError, Dropped, Event, Host, HostConfig, PathCheckConfig, Service, State};
 use holdover_hip::identity::{Hit, KeyPair};
+use holdover_mobility::hold_open::{HoldOpen, HoldOpenConfig};
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Direction, SegmentFilter as _, Verdict};
@@ -36,11 +38,12 @@ use rand_core::CryptoRng;
 
 pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
-pub use self::identities::{Identities, MAX_HOSTS, PlainHost, Side};
+pub use self::identities::{Identities, PlainHost, Side};
 use self::invitations::Offers;
 pub use self::invitations::{InvitationState, MAX_OPEN};
 pub use self::lsi::{LsiPrefix, LsiPrefixError};
 use self::path_mtu::PathMtus;
+use self::path_order::InAll;
 use self::peer::PeerState;
 use self::translation::Translation;
 pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
@@ -58,6 +61,8 @@ pub struct CoreConfig {
     pub host: HostConfig,
     /// The mechanism in the path of the host's own TCP; `None` for none.
     pub wake: Option<WakeConfig>,
+    /// The user timeout of connections with peers; `None` for that of each TCP.
+    pub hold: Option<HoldOpenConfig>,
     /// The time without UDP packets to a peer after which it gets a keep-alive.
     pub keep_alive: Duration,
 }
@@ -75,10 +80,12 @@ impl Default for CoreConfig {
             retries: 7,
             steady_retries: 2,
             gcm: crate::gcm::RING,
+            path_check: Some(PathCheckConfig::default()),
             ..HostConfig::default()
         };
         let release = ReleaseConfig { grace: Duration::ZERO, ..ReleaseConfig::default() };
-        Self { host, wake: Some(WakeConfig { release, ..WakeConfig::all() }), keep_alive: KEEP_ALIVE_EVERY }
+        let wake = Some(WakeConfig { release, ..WakeConfig::all() });
+        Self { host, wake, hold: Some(HoldOpenConfig::default()), keep_alive: KEEP_ALIVE_EVERY }
     }
 }
 
@@ -99,6 +106,8 @@ pub struct Core {
     /// `None` for programs that use HITs only.
     translation: Option<Translation>,
     peers: BTreeMap<Hit, PeerState>,
+    /// Packets of peers that wait for those of their former paths.
+    reordering: InAll,
     locators: Vec<IpAddr>,
     path_mtus: PathMtus,
     network: VecDeque<Outgoing>,
@@ -118,6 +127,7 @@ impl Core {
             config,
             translation: None,
             peers: BTreeMap::new(),
+            reordering: InAll::default(),
             locators: Vec::new(),
             path_mtus: PathMtus::default(),
             network: VecDeque::new(),
@@ -145,6 +155,18 @@ impl Core {
     /// The IPv4 address of the programs, if they have one: the LSI of this host.
     pub fn lsi(&self) -> Option<Ipv4Addr> {
         self.translation.as_ref().and_then(Translation::v4)
+    }
+
+    /// Sets the user timeout of connections with peers, also of those that are open.
+    pub fn set_hold(&mut self, hold: Option<HoldOpenConfig>) {
+        self.config.hold = hold;
+        for peer in self.peers.values_mut() {
+            match (&mut peer.hold, hold) {
+                (Some(filter), Some(config)) => filter.configure(config),
+                (filter, None) => *filter = None,
+                (None, Some(_)) => {}
+            }
+        }
     }
 
     /// This host's HIT.
@@ -177,14 +199,23 @@ impl Core {
         self.host.clients()
     }
 
-    /// Possible addresses of peers: the system's routes to them determine this host's locators.
+    /// Possible addresses of peers: the system's routes to them determine this host's locators. Verified ones come first, and of these the IP
+    /// version that this host prefers: it stays while it reaches any peer, so that one that changes its own moves no other.
     pub fn peer_addresses(&self) -> Vec<IpAddr> {
         let configured = self.peers.values().flat_map(|peer| peer.addresses.iter().chain(&peer.servers).copied());
-        let verified = self.peers.keys().flat_map(|&peer| self.host.verified_addresses(peer));
-        let mut addresses: Vec<IpAddr> = verified.chain(configured).collect();
+        let mut addresses: Vec<IpAddr> =
+            self.peers.keys().flat_map(|&peer| self.host.verified_addresses(peer)).collect();
+        let is_preferred = |address: &IpAddr| self.locators.first().is_some_and(|it| it.is_ipv4() == address.is_ipv4());
+        addresses.sort_by_key(|address| !is_preferred(address));
+        addresses.extend(configured);
         let mut seen = std::collections::BTreeSet::new();
         addresses.retain(|&address| seen.insert(address));
         addresses
+    }
+
+    /// The counter of this identity's next puzzles, as [`Host::next_r1_counter`].
+    pub const fn next_r1_counter(&self) -> u64 {
+        self.host.next_r1_counter()
     }
 
     /// The ESP keys to and from a peer in Wireshark's format, as long as there is an association.
@@ -212,7 +243,7 @@ impl Core {
             self.peers.iter().filter(|(_, state)| state.is_configured()).map(|(&hit, _)| hit).collect();
         for hit in gone.into_iter().filter(|&hit| peers.iter().all(|peer| peer.hit() != hit)) {
             self.host.remove_peer(now, hit);
-            self.peers.remove(&hit);
+            self.forget_peer(hit);
         }
         for peer in peers.iter() {
             self.host.add_peer(peer.hit(), &peer.addresses);
@@ -223,6 +254,13 @@ impl Core {
         self.collect(now, None);
         if !self.locators.is_empty() {
             self.connect_those(now, peers.iter().map(Peer::hit).collect());
+        }
+    }
+
+    /// Forgets a peer and what waits of it.
+    pub(super) fn forget_peer(&mut self, hit: Hit) {
+        if let Some(mut state) = self.peers.remove(&hit) {
+            state.order.discard(&mut self.reordering);
         }
     }
 
@@ -350,7 +388,9 @@ impl Core {
             {
                 wake.handle_timeout(now);
             }
+            peer.order.handle_timeout(now);
             self.drain_wake(now, hit);
+            self.deliver_waiting(now, hit);
         }
         self.collect(now, None);
     }
@@ -388,7 +428,9 @@ impl Core {
 
     /// Keeps translators' bindings between this host and a peer alive.
     fn keep_alive(&mut self, now: Instant, hit: Hit) {
-        match self.host.keep_alive(now, hit) {
+        let has_data = |peer: &PeerState| peer.contact.has_data_within(now, self.config.keep_alive * 2);
+        let is_silent = !self.peers.get(&hit).is_some_and(has_data);
+        match self.host.keep_alive(now, hit, is_silent) {
             Ok(packet) => {
                 self.counters.keep_alives += 1;
                 self.carry(now, hit, packet, None);
@@ -419,13 +461,28 @@ impl Core {
             Err(dropped) => {
                 self.counters.hip_dropped += 1;
                 tracing::debug!(src = %packet.src, %dropped, "HIP packet dropped");
+                if matches!(dropped, Dropped::State { .. }) && encapsulation::is_of_association(packet) {
+                    self.call_back(now, packet, sender);
+                }
             }
         }
         self.collect(now, sender.map(|peer| (peer, packet.src, port)));
     }
 
-    /// Passes a packet between this host's programs and a peer through the mechanism.
+    /// A peer has an association that this host has lost, as after a crash. It does not learn of that by itself, and may be behind a
+    /// translator, where no address of the file reaches it: this host begins an exchange at the source of the packet. The packet is not
+    /// authentic, as its keys are lost; the answer is no longer than it.
+    fn call_back(&mut self, now: Instant, packet: &Packet, sender: Option<Hit>) {
+        let Some(hit) = sender.filter(|_| !self.is_ending) else { return };
+        if self.peers.get_mut(&hit).is_some_and(|peer| peer.contact.may_call_back(now)) {
+            // With an association, or an exchange that has come further, there is nothing to do.
+            let _ = self.host.call_back(now, hit, (packet.dst, packet.src));
+        }
+    }
+
+    /// Passes a packet between this host's programs and a peer through the mechanisms.
     fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
+        self.hold(now, peer, direction, &mut packet);
         if let Some(state) = self.peers.get_mut(&peer).filter(|state| state.wake.is_some()) {
             match direction {
                 Direction::Outgoing => state.last_data.note_outgoing(now, &packet),
@@ -438,6 +495,19 @@ impl Core {
             self.forward(now, peer, direction, packet);
         }
         self.drain_wake(now, peer);
+    }
+
+    /// Holds a connection open while the peer does not answer. The answers are for this host's programs alone.
+    fn hold(&mut self, now: Instant, hit: Hit, direction: Direction, packet: &mut Packet) {
+        let (Some(config), Some(peer)) = (self.config.hold, self.peers.get_mut(&hit)) else { return };
+        let hold = peer.hold.get_or_insert_with(|| HoldOpen::new(config));
+        // The filter drops nothing.
+        let _: Verdict = hold.handle_packet(now, direction, packet);
+        while let Some(action) = hold.poll_action() {
+            tracing::debug!(peer = %hit, connection = %action.connection, what = action.what, "{}", action.mechanism);
+        }
+        let answers: Vec<Packet> = core::iter::from_fn(|| hold.poll_transmit(now)).map(|it| it.packet).collect();
+        answers.into_iter().for_each(|answer| self.deliver(answer));
     }
 
     fn forward(&mut self, now: Instant, peer: Hit, direction: Direction, packet: Packet) {
@@ -476,6 +546,11 @@ impl Core {
             Err(DataError::NoAssociation) => self.wait(now, peer, packet),
             Err(DataError::NoPath) => {
                 self.counters.no_path += 1;
+                if !self.locators.is_empty()
+                    && let Some(state) = self.peers.get_mut(&peer)
+                {
+                    state.wakes_when_verified = true;
+                }
                 // The peer's address may be checked now.
                 self.collect(now, None);
             }
@@ -515,7 +590,8 @@ impl Core {
         }
     }
 
-    /// One host has moved: sends the packets of wake, and the last data of this host's connections once more.
+    /// One host has moved, or the path to the peer is another one or works again: sends the packets of wake, and the last data of this host's
+    /// connections once more.
     fn wake_after_move(&mut self, now: Instant, hit: Hit) {
         self.drain_wake(now, hit);
         let last = self.peers.get_mut(&hit).map(|peer| peer.last_data.take(now)).unwrap_or_default();

@@ -7,14 +7,16 @@ use core::net::IpAddr;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Contact, PathChange, State};
 use holdover_hip::identity::Hit;
+use holdover_mobility::hold_open::HoldOpen;
 use holdover_mobility::wake::{Wake, WakeConfig};
 use holdover_mobility::{LinkEvent, SegmentFilter as _};
 use holdover_wire::Packet;
 
 use super::PORT;
 use super::last_data::LastData;
+use super::path_order::PathOrder;
 use crate::files::{MAX_ADDRESSES, Peer, Serves, Via};
-use crate::status::{PeerCounters, PeerStatus};
+use crate::status::{HoldCounters, PeerCounters, PeerStatus};
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
@@ -34,7 +36,11 @@ pub(super) struct PeerState {
     /// The ports from which they came.
     ports: BTreeMap<IpAddr, u16>,
     pub(super) wake: Option<Wake>,
+    /// Holds its connections open; made with the first of them.
+    pub(super) hold: Option<HoldOpen>,
     pub(super) last_data: LastData,
+    /// Its packets, while they change from one path to another.
+    pub(super) order: PathOrder,
     /// The state of the path as `wake` knows it, packets that wait, and the next announcement.
     pub(super) contact: Contact<Packet>,
     /// When it is called again, if it is a server.
@@ -42,6 +48,12 @@ pub(super) struct PeerState {
     /// When it gets a keep-alive, unless another UDP packet is sent before.
     pub(super) keep_alive_at: Option<Instant>,
     last_move: Option<Duration>,
+    /// Packets for it were dropped because its new address is not verified, or would be: they are sent once more then.
+    pub(super) wakes_when_verified: bool,
+    /// There was an association with it before.
+    was_established: bool,
+    /// No path to it answers.
+    is_silent: bool,
     pub(super) counters: PeerCounters,
 }
 
@@ -96,15 +108,17 @@ impl PeerState {
         self.via == Via::Udp || self.in_udp
     }
 
-    /// The association is established.
-    pub(super) fn establish(&mut self, now: Instant, wake: Option<WakeConfig>, locators: &[IpAddr]) {
+    /// The association is established. Returns whether packets may have been lost before: this host or the peer has moved, or the peer has
+    /// lost the keys of an earlier association.
+    pub(super) fn establish(&mut self, now: Instant, wake: Option<WakeConfig>, locators: &[IpAddr]) -> bool {
         if self.wake.is_none() {
             self.wake = wake.map(Wake::new);
             self.contact.begin();
         }
-        if let Some(change) = self.contact.note_established(locators) {
-            self.tell(now, change);
-        }
+        let is_again = core::mem::replace(&mut self.was_established, true);
+        let change = self.contact.note_established(locators).or(is_again.then_some(PathChange::Moved));
+        change.into_iter().for_each(|change| self.tell(now, change));
+        change.is_some()
     }
 
     /// This host has no address any more.
@@ -133,8 +147,19 @@ impl PeerState {
         change.is_some()
     }
 
-    /// The peer has moved, and packets may be lost.
-    pub(super) fn note_peer_move(&mut self, now: Instant) {
+    /// No answer came back on a path; `is_replaced` if another one answers.
+    pub(super) const fn note_silence(&mut self, is_replaced: bool) {
+        self.counters.silent_paths += 1;
+        self.is_silent = !is_replaced;
+    }
+
+    /// The peer answers.
+    pub(super) const fn note_answers(&mut self) {
+        self.is_silent = false;
+    }
+
+    /// The peer has moved, or a path has changed, and packets may be lost.
+    pub(super) fn note_path_change(&mut self, now: Instant) {
         if let Some(change) = self.contact.note_peer_move() {
             self.tell(now, change);
         }
@@ -179,10 +204,13 @@ impl PeerState {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let wake = self.wake.as_ref().and_then(|wake| wake.poll_timeout());
-        wake.into_iter().chain(self.contact.poll_timeout()).chain(self.call_at).chain(self.keep_alive_at).min()
+        let others = [self.contact.poll_timeout(), self.order.poll_timeout(), self.call_at, self.keep_alive_at];
+        wake.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     pub(super) fn status(&self, hit: Hit, state: State, verified: Vec<IpAddr>, services: Vec<String>) -> PeerStatus {
+        let (held, silence) = self.hold.as_ref().map(HoldOpen::held).unwrap_or_default();
+        let hold = self.hold.as_ref().map(HoldOpen::counters).unwrap_or_default();
         PeerStatus {
             name: self.name.clone(),
             hit: hit.to_string(),
@@ -194,8 +222,16 @@ impl PeerState {
             servers: self.servers.clone(),
             services,
             is_moving: self.contact.is_moving(),
+            is_silent: self.is_silent,
             last_readdressing_s: self.last_move.map(Duration::as_secs_f64),
             waiting_packets: self.contact.waiting() as u64,
+            held_connections: held as u64,
+            longest_silence_s: (held > 0).then(|| silence.as_secs_f64()),
+            hold: HoldCounters {
+                held_answers: hold.answers,
+                user_timeouts_sent: hold.options_sent,
+                user_timeouts_received: hold.options_received,
+            },
             counters: self.counters,
         }
     }

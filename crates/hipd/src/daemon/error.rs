@@ -8,7 +8,7 @@ use holdover_host::control_socket::ControlSocketError;
 use holdover_host::poll_loop::WaitError;
 use holdover_host::{NamespaceError, NetlinkError, TunError};
 
-use crate::files::{IdentityFileError, PeersFileError, ProxyFileError};
+use crate::files::{IdentityFileError, PeersFileError, ProxyFileError, SettingsFileError};
 
 /// The daemon cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,9 @@ pub enum DaemonError {
     /// No usable file of peers.
     #[error(transparent)]
     Peers(#[from] PeersFileError),
+    /// No usable settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsFileError),
     /// A privilege is missing.
     #[error("{what} need {capability}: sudo, or the service of dist/holdover-hip.service")]
     NotPermitted {

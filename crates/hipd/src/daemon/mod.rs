@@ -23,7 +23,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
@@ -49,7 +49,7 @@ use self::proxy::{Proxy, ReadHosts};
 use self::sockets::Sockets;
 use self::workers::Workers;
 use crate::core::{Core, CoreConfig, Identities, LsiPrefix, Note, PlainHost, Side};
-use crate::files::{Peers, Proxy as ProxyFile, Serves, read_identity};
+use crate::files::{Peers, Proxy as ProxyFile, R1CounterFile, Serves, Settings, read_identity};
 use crate::metrics;
 use crate::random::SystemRandom;
 use crate::status::{ProxyStatus, Status};
@@ -122,6 +122,8 @@ pub struct Daemon {
     received: Vec<Packet>,
     /// A peer was found elsewhere.
     is_elsewhere: bool,
+    r1_counter_file: Option<R1CounterFile>,
+    settings: Settings,
 }
 
 /// The purpose of a descriptor.
@@ -163,13 +165,14 @@ impl Daemon {
         let device = Device::open(&setup.interface, &setup, &own)?;
         drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))?;
         let addresses = Addresses::open().map_err(DaemonError::Addresses)?;
+        let (mut r1_counter_file, r1_counter) = open_r1_counter(&setup.directory);
+        reserve(&mut r1_counter_file, r1_counter);
         let defaults = CoreConfig::default();
         let host = HostConfig {
             accept_unknown_peers: setup.accept_unknown,
             rekey: Some(setup.rekey),
             server: setup.serves.map(|serves| ServerConfig::new(serves.services())),
-            // Greater than in every earlier run, as long as calendar time does not go back.
-            r1_counter: clock::utc().0.as_nanos() / 1_000_000_000,
+            r1_counter,
             ..defaults.host
         };
         let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake), ..defaults };
@@ -202,6 +205,8 @@ impl Daemon {
             workers,
             received: Vec::new(),
             is_elsewhere: false,
+            r1_counter_file,
+            settings: Settings::default(),
             setup,
         };
         daemon.read_files(now, true)?;
@@ -231,9 +236,10 @@ impl Daemon {
         }
     }
 
-    /// Reads the peers and the hosts that speak no HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
+    /// Reads the settings, the peers and the hosts that speak no HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
     /// left out; later on the files are refused, unless these hosts are left out already.
     fn read_files(&mut self, now: Instant, is_start: bool) -> Result<(), DaemonError> {
+        let settings = Settings::read(&self.setup.directory)?;
         let peers = Peers::read(&self.setup.directory)?;
         let file = ProxyFile::read(&self.setup.directory)?.filter(|file| file.iter().next().is_some());
         let own = self.identities.own().hit();
@@ -250,6 +256,8 @@ impl Daemon {
         }
         self.set_hosts(now, file.as_ref(), usable)?;
         self.left_out = left_out;
+        self.identities.set_hold(settings.hold);
+        self.settings = settings;
         self.identities.set_peers(now, &peers);
         tracing::info!(peers = peers.iter().count(), "peers read");
         self.look_at_addresses(now)
@@ -426,6 +434,7 @@ impl Daemon {
             addresses: own.locators().to_vec(),
             udp: self.sockets.has_udp(),
             wake: self.setup.wake,
+            hold_s: self.settings.hold.map(|hold| hold.timeout.as_secs_f64()),
             serves: self.setup.serves,
             clients: own.clients().0 as u64,
             peers: own.peer_status(),
@@ -506,6 +515,7 @@ impl PollLoop for Daemon {
             }
         }
         self.identities.handle_timeout(now);
+        reserve(&mut self.r1_counter_file, self.identities.next_r1_counter());
         self.flush();
         self.learn_path_mtus(now);
         if core::mem::take(&mut self.is_elsewhere) {
@@ -519,6 +529,27 @@ impl PollLoop for Daemon {
         }
         let continues = self.ends_at.is_none_or(|at| now < at && self.identities.is_closing());
         Ok(if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+}
+
+/// The file of counters, unless it is unusable, and the first counter of this run: greater than in every earlier one.
+fn open_r1_counter(directory: &Path) -> (Option<R1CounterFile>, u64) {
+    let utc_s = clock::utc().0.as_nanos() / 1_000_000_000;
+    match R1CounterFile::open(directory, utc_s) {
+        Ok((file, first)) => (Some(file), first),
+        Err(error) => {
+            let error = holdover_host::log::with_causes(&error);
+            tracing::warn!(%error, "if the clock was set back since the last run, peers refuse this host's R1s at first");
+            (None, utc_s)
+        }
+    }
+}
+
+/// Writes before a counter beyond those reserved is used.
+fn reserve(file: &mut Option<R1CounterFile>, next: u64) {
+    if let Some(Err(error)) = file.as_mut().map(|file| file.reserve(next)) {
+        let error = holdover_host::log::with_causes(&error);
+        tracing::warn!(%error, "if the clock is set back before the next run, peers will refuse this host's R1s at first");
     }
 }
 
@@ -559,6 +590,15 @@ fn write_down(host: Option<&str>, note: &Note) {
         },
         Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
+        Event::PathSilent { peer, between: (own, address), instead: Some((from, to)) } => {
+            tracing::warn!(%peer, %own, %address, %from, %to, "nothing comes back on this path; another one answers");
+        }
+        Event::PathSilent { peer, between: (own, address), instead: None } => {
+            tracing::warn!(%peer, %own, %address, "nothing comes back on this path, and no other one answers");
+        }
+        Event::PathAnswers { peer, between: (own, address), after } => {
+            tracing::info!(%peer, %own, %address, silent_s = after.map(Duration::as_secs_f64), "this path answers again");
+        }
         Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
         Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; retrying later"),
         Event::Registered { peer, services, lifetime, seen_at } => {

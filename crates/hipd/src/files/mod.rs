@@ -1,8 +1,11 @@
-//! The daemon's files: `identity.toml`, the host's key, readable by root only, `peers.toml`, and `proxy.toml`.
+//! The daemon's files: `identity.toml`, the host's key, readable by root only, `peers.toml`, `proxy.toml`, `hip.toml`, its settings, and
+//! `r1_counter.toml`, the only one that the daemon itself writes.
 
 mod identity;
 mod peers;
 mod proxy;
+mod r1_counter;
+mod settings;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,13 +13,16 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use holdover_host::lock_file::LockError;
+use serde::de::DeserializeOwned;
 
 pub use holdover_hip::host::AddressProblem;
 pub use identity::{IdentityFileError, generate, read_identity, write_identity};
 pub use peers::{
     MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
 };
-pub use proxy::{ProxiedHost, Proxy, ProxyError, ProxyFileError, host_directory};
+pub use proxy::{MAX_HOSTS, ProxiedHost, Proxy, ProxyError, ProxyFileError, host_directory};
+pub use r1_counter::{R1CounterFile, R1CounterFileError};
+pub use settings::{SettingError, Settings, SettingsFileError};
 
 /// The directory, unless another one is named.
 pub const DEFAULT_DIRECTORY: &str = "/etc/holdover/hip";
@@ -71,6 +77,17 @@ pub enum FileError<E: std::error::Error + 'static> {
         /// The reason.
         source: LockError,
     },
+}
+
+/// Reads a TOML file; `None` if there is none.
+fn read_toml<T: DeserializeOwned, E: std::error::Error>(path: &Path) -> Result<Option<T>, FileError<E>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(FileError::Read { path: path.to_owned(), source }),
+    };
+    let read: Result<T, toml::de::Error> = toml::from_str(&text);
+    read.map(Some).map_err(|error| FileError::Contents { path: path.to_owned(), message: error.to_string() })
 }
 
 /// Replaces a file atomically; the new one has `mode` from the start. Creates its directory.

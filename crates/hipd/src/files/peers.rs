@@ -1,8 +1,6 @@
 //! `peers.toml`: the hosts that may communicate with this host, and their possible addresses.
 
 use core::net::{IpAddr, Ipv6Addr};
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,7 @@ use holdover_hip::identity::Hit;
 use holdover_host::lock_file::LockFile;
 use serde::{Deserialize, Serialize};
 
-use super::{DIRECTORY_MODE, FileError, replace};
+use super::{DIRECTORY_MODE, FileError, read_toml, replace};
 
 const FILE: &str = "peers.toml";
 /// Locked by a process that changes the peers.
@@ -238,13 +236,7 @@ impl Peers {
     /// [`PeersFileError`] with the position.
     pub fn read(directory: &Path) -> Result<Self, PeersFileError> {
         let path = directory.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(PeersFileError::Read { path, source }),
-        };
-        let read: Result<Self, toml::de::Error> = toml::from_str(&text);
-        let read = read.map_err(|error| PeersFileError::Contents { path: path.clone(), message: error.to_string() })?;
+        let read: Self = read_toml(&path)?.unwrap_or_default();
         let mut peers = Self::default();
         for peer in read.peers {
             peers.add(peer).map_err(|source| PeersFileError::Invalid { path: path.clone(), source })?;
@@ -334,6 +326,8 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::tests::Place;
     use super::*;
 

@@ -2,13 +2,14 @@
 
 use core::net::IpAddr;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FileError, PeerError, WriteError, check_address, check_name, replace};
-use crate::core::MAX_HOSTS;
+use super::{FileError, PeerError, WriteError, check_address, check_name, read_toml, replace};
+
+/// The most hosts without HIP: one for each low byte of an SPI but that of this host itself.
+pub const MAX_HOSTS: usize = u8::MAX as usize;
 
 const FILE: &str = "proxy.toml";
 /// The directory of their identities.
@@ -142,13 +143,7 @@ impl Proxy {
     /// [`ProxyFileError`] with the position.
     pub fn read(directory: &Path) -> Result<Option<Self>, ProxyFileError> {
         let path = directory.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(ProxyFileError::Read { path, source }),
-        };
-        let read: Result<Self, toml::de::Error> = toml::from_str(&text);
-        let read = read.map_err(|error| ProxyFileError::Contents { path: path.clone(), message: error.to_string() })?;
+        let Some(read) = read_toml::<Self, _>(&path)? else { return Ok(None) };
         let invalid = |source| ProxyFileError::Invalid { path: path.clone(), source };
         let mut proxy = Self::new(&read.interface).map_err(invalid)?;
         for host in read.hosts {

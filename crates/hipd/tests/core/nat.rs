@@ -76,6 +76,8 @@ struct World {
     got: Vec<Vec<u64>>,
     /// Packets from translator to translator.
     direct: u64,
+    /// These are dropped.
+    is_direct_cut: bool,
 }
 
 impl World {
@@ -96,7 +98,8 @@ impl World {
             vec![Some(Translator::new("198.51.100.1", first)), Some(Translator::new("198.51.100.2", second)), None];
         let now = Instant::from_secs(1000);
         let (flying, notes, got) = (BTreeMap::new(), Vec::new(), vec![Vec::new(); 3]);
-        let mut world = Self { now, hosts, places, translators, flying, count: 0, notes, got, direct: 0 };
+        let mut world =
+            Self { now, hosts, places, translators, flying, count: 0, notes, got, direct: 0, is_direct_cut: false };
         for index in 0..3 {
             let mut peers = Peers::default();
             for other in (0..3).filter(|other| *other != index) {
@@ -120,7 +123,11 @@ impl World {
                 if !leaves || packet.dst.to_string().starts_with("192.168.") {
                     continue;
                 }
-                self.direct += u64::from(index != RELAY && packet.dst != self.places[RELAY]);
+                let is_direct = index != RELAY && packet.dst != self.places[RELAY];
+                self.direct += u64::from(is_direct);
+                if is_direct && self.is_direct_cut {
+                    continue;
+                }
                 self.count += 1;
                 self.flying.insert((self.now + DELAY, self.count), packet);
             }
@@ -171,13 +178,18 @@ impl World {
     /// Sends a datagram from one host to the other; fails unless it arrives within a second.
     #[track_caller]
     fn talk(&mut self, from: usize, number: u64) {
+        self.try_talk(from, number);
+        assert!(self.got[1 - from].contains(&number), "from {from}: {number}");
+    }
+
+    /// Sends a datagram from one host to the other, which may be lost.
+    fn try_talk(&mut self, from: usize, number: u64) {
         let (src, dst) = (self.hosts[from].hit(), self.hosts[1 - from].hit());
         let payload = Bytes::copy_from_slice(&number.to_be_bytes());
         let packet = Packet::new(src.0.into(), dst.0.into(), Udp { src_port: 1000, dst_port: 2000, payload });
         let now = self.now;
         self.hosts[from].handle_inner(now, packet);
         self.run_for(Duration::from_secs(1));
-        assert!(self.got[1 - from].contains(&number), "from {from}: {number}");
     }
 
     fn relayed_esp(&self) -> u64 {
@@ -277,6 +289,48 @@ fn a_relay_that_starts_anew_is_called_and_registered_with_again() {
     }
 }
 
+// Claim: A host that has moved while its relay was away announces itself to its peers as soon as the relay has registered it again.
+#[test]
+fn a_move_is_announced_as_soon_as_the_relay_returns() {
+    let mut world = established([Mapping::Dependent; 2]);
+    let now = world.now;
+    world.hosts[RELAY].close_all(now);
+    world.collect();
+    world.run_for(Duration::from_secs(2));
+    // Nothing reaches it.
+    let place = std::mem::replace(&mut world.places[RELAY], address("203.0.113.99"));
+    world.move_to(0, "192.168.7.2", Translator::new("198.51.100.7", Mapping::Dependent));
+    world.run_for(Duration::from_secs(23));
+    world.places[RELAY] = place;
+    let again = World::new([Mapping::Dependent; 2]);
+    world.hosts[RELAY] = again.hosts.into_iter().nth(RELAY).expect("three hosts");
+    for _ in 0..600 {
+        if world.hosts[RELAY].clients().0 == 2 {
+            break;
+        }
+        world.run_for(Duration::from_millis(100));
+    }
+    assert_eq!(world.hosts[RELAY].clients().0, 2);
+    world.run_for(Duration::from_millis(500));
+    let peers = world.hosts[0].peer_status();
+    assert!(peers.iter().all(|peer| !peer.is_moving), "{peers:?}");
+    world.talk(0, 600);
+    world.talk(1, 601);
+}
+
+// Claim: A relay that has lost its keys, as after a crash, calls its clients back within 45 s, and they register again.
+#[test]
+fn clients_of_a_relay_that_has_lost_its_keys_register_again() {
+    let mut world = established([Mapping::Dependent; 2]);
+    let again = World::new([Mapping::Dependent; 2]);
+    world.hosts[RELAY] = again.hosts.into_iter().nth(RELAY).expect("three hosts");
+    world.run_for(Duration::from_secs(45));
+    assert_eq!(world.hosts[RELAY].clients().0, 2);
+    for number in 500..504 {
+        world.talk(number as usize % 2, number);
+    }
+}
+
 #[test]
 fn packets_other_than_hip_are_not_relayed() {
     let mut world = established([Mapping::Dependent; 2]);
@@ -289,4 +343,39 @@ fn packets_other_than_hip_are_not_relayed() {
     }
     let after = world.hosts[RELAY].counters();
     assert_eq!((after.relayed_hip, after.relayed_esp), (before.relayed_hip, before.relayed_esp));
+}
+
+/// A middlebox drops everything between the translators, while neither host moves.
+#[test]
+fn a_direct_path_that_dies_is_replaced_by_the_relay() {
+    let mut world = established([Mapping::Independent; 2]);
+    let relayed = world.relayed_esp();
+    for number in 100..130 {
+        world.talk(number as usize % 2, number);
+    }
+    assert_eq!(world.relayed_esp(), relayed);
+    world.is_direct_cut = true;
+    let silent = |world: &World, host: usize| {
+        let notes = world.notes.iter().filter(|(at, _)| *at == host).map(|(_, note)| &note.event);
+        notes.filter(|event| matches!(event, Event::PathSilent { instead: Some(_), .. })).count()
+    };
+    for number in 1000..1012 {
+        world.try_talk(number as usize % 2, number);
+    }
+    assert_eq!((silent(&world, 0), silent(&world, 1)), (1, 1));
+    for number in 2000..2020 {
+        world.talk(number as usize % 2, number);
+    }
+    assert!(world.relayed_esp() >= relayed + 20);
+    // It works again: the hosts return to it.
+    world.is_direct_cut = false;
+    for number in 3000..3060 {
+        world.talk(number as usize % 2, number);
+    }
+    let relayed = world.relayed_esp();
+    for number in 4000..4020 {
+        world.talk(number as usize % 2, number);
+    }
+    assert_eq!(world.relayed_esp(), relayed, "data goes by way of the relay no more");
+    assert_eq!((silent(&world, 0), silent(&world, 1)), (1, 1));
 }

@@ -6,10 +6,8 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::State;
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
-use holdover_hipd::core::{
-    CoreConfig, End, Identities, IpVersion, KernelSockets, LsiPrefix, MAX_HOSTS, PlainHost, Side,
-};
-use holdover_hipd::files::{Peer, Peers, Via};
+use holdover_hipd::core::{CoreConfig, End, Identities, IpVersion, KernelSockets, LsiPrefix, PlainHost, Side};
+use holdover_hipd::files::{MAX_HOSTS, Peer, Peers, Via};
 use holdover_hipd::random::SystemRandom;
 use holdover_wire::{Checksums, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, Udp, Unreachable};
 
@@ -40,7 +38,7 @@ fn host(name: &str, addresses: &[&str], keys: KeyPair) -> PlainHost {
 
 /// A router or a peer, without peers and hosts.
 fn identities(accept_unknown: bool) -> Identities {
-    let mut config = CoreConfig { wake: None, ..CoreConfig::default() };
+    let mut config = CoreConfig { wake: None, hold: None, ..CoreConfig::default() };
     config.host.accept_unknown_peers = accept_unknown;
     let mut identities = Identities::new(keys(), config, Some(LsiPrefix::default()), Box::new(SystemRandom));
     identities.own_mut().use_lsis(LsiPrefix::default(), Box::new(InV6));

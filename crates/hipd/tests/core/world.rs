@@ -99,9 +99,14 @@ impl World {
     }
 
     fn fresh(&mut self, index: usize) -> Core {
+        let r1_counter = 2 + self.starts;
+        self.fresh_with(index, r1_counter)
+    }
+
+    fn fresh_with(&mut self, index: usize, r1_counter: u64) -> Core {
         self.starts += 1;
         let mut config = CoreConfig::default();
-        config.host.r1_counter = 1 + self.starts;
+        config.host.r1_counter = r1_counter;
         Core::new(key(index), config, Box::new(PredictableRng::new(Rng::new(self.starts * 1000 + index as u64))))
     }
 
@@ -130,6 +135,13 @@ impl World {
     /// Restarts the daemon with only its key and its file of peers.
     pub(crate) fn restart(&mut self, index: usize) {
         self.hosts[index] = self.fresh(index);
+        self.introduce(index);
+        self.collect();
+    }
+
+    /// The same with this first counter of its puzzles.
+    pub(crate) fn restart_with(&mut self, index: usize, r1_counter: u64) {
+        self.hosts[index] = self.fresh_with(index, r1_counter);
         self.introduce(index);
         self.collect();
     }

@@ -2,11 +2,12 @@
 //! process takes it over.
 //!
 //! Each owner (a kind of daemon) has a root directory of its own, since paths below it do not name the owner. In it is a
-//! directory for each network namespace and interface, and in that one for the layout of the maps. A process of the same layout uses the existing maps and replaces the attached programs by its own; one of another
-//! layout starts afresh, and then removes the former pins. Pins of an interface that is gone are removed as well, unless a
-//! process is starting at that moment, whose pins would look the same.
+//! directory for each network namespace and interface, and in that one for the layout of the maps. A process of the same layout uses the
+//! existing maps and replaces the attached programs by its own; one of another layout starts afresh, and then removes the former pins.
 //!
-//! Pins are removed with their [`Pins`], so that only a killed process leaves them behind.
+//! Pins are removed with their [`Pins`], so that only a killed process leaves them behind. Those that are attached to no interface are
+//! removed by the next process that starts, unless their process lives: it holds a lock on its directory, also while it starts and
+//! while its interface is gone.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -25,8 +26,8 @@ use rustix::fs::{FlockOperation, flock, statfs};
 pub struct Pins {
     /// For this layout.
     directory: PathBuf,
-    /// The directory of all interfaces, with a shared lock during this one's start.
-    starting: Option<File>,
+    /// The interface's directory, with a shared lock.
+    _lock: File,
     /// The pinned maps.
     maps: &'static [&'static str],
     is_taken_over: bool,
@@ -48,11 +49,8 @@ impl Pins {
     /// # Errors
     /// The file system refuses.
     pub fn open(root: &Path, index: u32, layout: &str, maps: &'static [&'static str]) -> io::Result<Self> {
-        let directory = own_directory(root, index)?.join(layout);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-        let starting = File::open(root)?;
-        flock(&starting, FlockOperation::LockShared)?;
-        let mut pins = Self { directory, starting: Some(starting), maps, is_taken_over: false };
+        let own = own_directory(root, index)?;
+        let mut pins = Self { directory: own.join(layout), _lock: lock(&own)?, maps, is_taken_over: false };
         pins.is_taken_over = pins.are_whole();
         if !pins.is_taken_over {
             // Left by a process that was killed while starting or ending.
@@ -89,18 +87,6 @@ impl Pins {
             && is_attached(&self.path("egress"))
     }
 
-    /// The interface is gone: what looks left over is kept by other processes until [`Self::handle_started`].
-    ///
-    /// # Errors
-    /// The file system refuses.
-    pub fn keep(&mut self) -> io::Result<()> {
-        let Some(root) = self.directory.parent().and_then(Path::parent) else { return Ok(()) };
-        let starting = File::open(root)?;
-        flock(&starting, FlockOperation::LockShared)?;
-        self.starting = Some(starting);
-        Ok(())
-    }
-
     /// The pinned maps are those of another interface from now on, to which no program is attached yet.
     ///
     /// # Errors
@@ -122,23 +108,11 @@ impl Pins {
         Ok(())
     }
 
-    /// The programs are attached: removes pins of other layouts, and, unless another process is starting, those on
-    /// interfaces that are gone.
-    pub fn handle_started(&mut self) {
+    /// The programs are attached: removes pins of other layouts, and those of killed processes on interfaces that are gone.
+    pub fn handle_started(&self) {
         let Some(own) = self.directory.parent() else { return };
         entries(own).into_iter().filter(|other| *other != self.directory).for_each(|other| remove(&other));
-        // Held until the others are removed.
-        let Some(lock) = self.starting.take() else { return };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return;
-        }
-        for other in own.parent().map(entries).unwrap_or_default().into_iter().filter(|other| other != own) {
-            let links: Vec<PathBuf> = entries(&other).into_iter().map(|layout| layout.join("egress")).collect();
-            if links.iter().all(|link| !is_attached(link)) {
-                remove(&other);
-            }
-        }
-        drop(lock);
+        own.parent().map(entries).unwrap_or_default().into_iter().filter(|other| other != own).for_each(remove_unused);
     }
 }
 
@@ -155,6 +129,35 @@ impl Drop for Pins {
 fn own_directory(root: &Path, index: u32) -> io::Result<PathBuf> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok(root.join(format!("{namespace}-{index}")))
+}
+
+/// Creates a directory and locks it, for as long as the file is open.
+fn lock(directory: &Path) -> io::Result<File> {
+    loop {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        // A process that found it unused may remove it before it is locked.
+        let opened = match File::open(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        flock(&opened, FlockOperation::LockShared)?;
+        if fs::metadata(directory).is_ok_and(|there| opened.metadata().is_ok_and(|locked| locked.ino() == there.ino()))
+        {
+            return Ok(opened);
+        }
+    }
+}
+
+/// Removes an interface's directory unless a process has locked it or programs are attached.
+fn remove_unused(directory: PathBuf) {
+    // Locked until it is removed.
+    let Ok(opened) = File::open(&directory) else { return };
+    if flock(&opened, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    if entries(&directory).iter().all(|layout| !is_attached(&layout.join("egress"))) {
+        remove(&directory);
+    }
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -234,35 +237,33 @@ mod tests {
         Pins::open(root, index, layout, &["map"]).unwrap()
     }
 
-    // Claim: Gateways that start together leave each other's pins alone, and remove what is left over.
+    // Claim: Gateways leave each other's pins alone, also while one starts or its interface is gone, and remove what is left over.
     #[test]
-    fn processes_that_start_together_keep_each_others_pins_and_remove_stale_ones() {
+    fn processes_keep_each_others_pins_and_remove_stale_ones() {
         let root = std::env::temp_dir().join(format!("holdover-pins-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
-        let (mut first, mut second) = (open(&root, 1, "a"), open(&root, 2, "a"));
+        let (first, second) = (open(&root, 1, "a"), open(&root, 2, "a"));
         let left_over = root.join("7-7");
         fs::create_dir_all(left_over.join("layout")).unwrap();
         first.handle_started();
-        assert!(second.directory.exists() && left_over.exists(), "the second process is not attached yet");
-        second.handle_started();
+        assert!(second.directory.exists(), "the second process is not attached yet");
         assert!(!left_over.exists());
         // The pins are removed with the value.
         let directory = second.directory.clone();
         drop(second);
         assert!(!directory.exists());
-        // The interface is removed while another process starts, and comes back with another index.
+        // The interface is removed, another process starts, and the interface comes back with another index.
         let mut moved = open(&root, 8, "a");
         moved.handle_started();
-        moved.keep().unwrap();
-        first.keep().unwrap();
         first.handle_started();
         assert!(moved.directory.exists());
         let left = moved.directory.clone();
         moved.rename(9).unwrap();
+        first.handle_started();
         moved.handle_started();
         assert!(moved.directory.exists() && moved.directory != left && !left.exists());
         drop(moved);
-        let mut other = open(&root, 2, "b");
+        let other = open(&root, 2, "b");
         assert_ne!(other.directory, directory);
         fs::create_dir_all(&directory).unwrap();
         other.handle_started();

@@ -17,6 +17,9 @@ pub struct Judged {
     pub text: String,
     /// The verdict.
     pub verdict: Verdict,
+    /// Whether it holds in the ranges as printed; `None` if its check does not widen any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
     /// The finding, or the reason for having none.
     pub found: String,
     /// The part of the claim not covered by the check.
@@ -98,13 +101,13 @@ pub fn claims(catalogue: &Catalogue, chosen: &[&str], scripts: &Scripts) -> Vec<
 
 fn judge(catalogue: &Catalogue, claim: &Claim, scripts: &Scripts) -> Judged {
     let scenario = catalogue.experiment(&claim.experiment).and_then(|experiment| experiment.scenario.as_deref());
-    let (verdict, found) = match (&claim.check, &claim.not_checkable) {
+    let (verdict, strict, found) = match (&claim.check, &claim.not_checkable) {
         (Some(check), _) => match scripts.check(check, scenario) {
-            Ok(finding) if finding.holds => (Verdict::Holds, finding.found),
-            Ok(finding) => (Verdict::Fails, finding.found),
-            Err(error) => (Verdict::Broken, error.to_string()),
+            Ok(finding) if finding.holds => (Verdict::Holds, finding.strict, finding.found),
+            Ok(finding) => (Verdict::Fails, finding.strict, finding.found),
+            Err(error) => (Verdict::Broken, None, error.to_string()),
         },
-        (None, reason) => (Verdict::NotCheckable, reason.clone().unwrap_or_default()),
+        (None, reason) => (Verdict::NotCheckable, None, reason.clone().unwrap_or_default()),
     };
     let is_explained = match claim.explains {
         Explains::Fails => verdict != Verdict::Holds,
@@ -115,6 +118,7 @@ fn judge(catalogue: &Catalogue, claim: &Claim, scripts: &Scripts) -> Judged {
         experiment: claim.experiment.clone(),
         text: claim.text.clone(),
         verdict,
+        strict,
         found,
         in_part: claim.in_part.clone(),
         note: claim.note.clone(),
@@ -125,6 +129,11 @@ fn judge(catalogue: &Catalogue, claim: &Claim, scripts: &Scripts) -> Judged {
 }
 
 impl Judged {
+    /// Whether it holds, and would fail in the ranges as printed.
+    pub fn holds_widened_only(&self) -> bool {
+        self.verdict == Verdict::Holds && self.strict == Some(false)
+    }
+
     /// The verdict with its restrictions: `holds in part`, `holds at the fitted setting only`.
     pub fn verdict_in_words(&self) -> String {
         let mut words = self.verdict.name().to_owned();
@@ -134,6 +143,9 @@ impl Judged {
         let nowhere_else = self.over_open.as_ref().is_some_and(|surveyed| surveyed.verdict == Over::None);
         if self.verdict == Verdict::Holds && nowhere_else {
             words.push_str(", at the fitted setting only");
+        }
+        if self.holds_widened_only() {
+            words.push_str("; strictly: fails");
         }
         words
     }

@@ -5,6 +5,8 @@
 //! claim's check on them, [`judge`] gives the verdict, and [`page`] writes the report.
 
 pub mod catalogue;
+#[cfg(test)]
+mod effect_tests;
 pub mod figures;
 pub mod fit;
 pub mod judge;

@@ -84,6 +84,9 @@ impl Reproduced<'_> {
 
     fn body(&self, page: &mut impl Writer, runs: Option<&str>) {
         page.paragraph(&in_words(Counts::of(self.claims)));
+        if let Some(strictly) = strictly_in_words(self.claims) {
+            page.paragraph(&strictly);
+        }
         if let Some(over) = self.survey_in_words() {
             page.paragraph(&over);
         }
@@ -179,7 +182,7 @@ impl Reproduced<'_> {
         ))
     }
 
-    /// Which claims hold together; `None` without a survey, or on a page of a part of the experiments.
+    /// The claims that hold together; `None` without a survey, or on a page of a part of the experiments.
     pub fn together(&self) -> Option<Together> {
         let survey = self.catalogue.survey.as_ref()?;
         let whole = self.experiments.len() == self.catalogue.experiments.len();
@@ -489,6 +492,18 @@ pub fn in_words(counts: Counts) -> String {
     }
     text.push('.');
     text
+}
+
+/// How many claims hold with the tolerance of their checks only; `None` without any check that has one.
+fn strictly_in_words(claims: &[Judged]) -> Option<String> {
+    let tolerant = claims.iter().filter(|claim| claim.strict.is_some()).count();
+    let only = claims.iter().filter(|claim| claim.holds_widened_only()).count();
+    (tolerant > 0).then(|| {
+        format!(
+            "The checks of {tolerant} claims widen a printed range; {only} of these claims hold so and not in the range as printed \
+             (\"strictly: fails\")."
+        )
+    })
 }
 
 /// A page in Markdown.

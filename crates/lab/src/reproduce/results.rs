@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use holdover_report::median;
 use holdover_scenario::statistics::Mean;
 use serde::Serialize;
 
@@ -109,29 +110,5 @@ impl Cell {
     pub fn statistics(&self, metric: &str) -> Option<Mean> {
         let mean: Mean = self.values.get(metric)?.iter().copied().collect();
         (mean.count() > 0).then_some(mean)
-    }
-}
-
-/// The middle value, or the mean of the two in the middle.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 }

@@ -16,6 +16,7 @@
 //! | `survivors(cells)` | the same cells; `pairs` then omits incomplete runs |
 //! | `min`, `max`, `mean`, `median`, `sum` | of a list of numbers |
 //! | `within(x, least, most)` | a number, or every number of a list, is in the range |
+//! | `within(x, least, most, share)` | the same with bounds moved outwards by a share of each; the verdict without it is reported too |
 //! | `at_least(x, least)`, `at_most(x, most)` | the same, one-sided |
 //! | `near(x, expected, share)` | within a share of the expected value |
 //! | `less(a, b)` | a number is below another, or each of a list below the one at its place |
@@ -33,10 +34,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use holdover_report::median;
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::known::{self, is_of};
-use super::results::{Cell, Results, median};
+use super::results::{Cell, Results};
 use super::tally::{Tally, Treatment, worst};
 
 /// Errors of a script.
@@ -63,6 +65,8 @@ pub enum ScriptError {
 pub struct Finding {
     /// Whether the check holds.
     pub holds: bool,
+    /// Whether it holds without the tolerance of its ranges; `None` if they have none.
+    pub strict: Option<bool>,
     /// The finding, and the deviation if the check does not hold.
     pub found: String,
 }
@@ -114,13 +118,15 @@ impl Scripts {
         let value = self.run(script, scenario)?;
         let treated = self.tally.borrow().to_string();
         if let Ok(holds) = value.as_bool() {
-            return Ok(Finding { holds, found: format!("{}{treated}", if holds { "yes" } else { "no" }) });
+            let found = format!("{}{treated}", if holds { "yes" } else { "no" });
+            return Ok(Finding { holds, strict: None, found });
         }
         let kind = || ScriptError::Kind { found: value.to_string(), expected: "a check or a truth value" };
         let map = value.read_lock::<Map>().ok_or_else(kind)?;
         let holds = map.get("holds").and_then(|holds| holds.as_bool().ok()).ok_or_else(kind)?;
         let found = map.get("found").map(ToString::to_string).unwrap_or_default();
-        Ok(Finding { holds, found: format!("{found}{treated}") })
+        let strict = map.get(checks::STRICT).and_then(|strict| strict.as_bool().ok());
+        Ok(Finding { holds, strict, found: format!("{found}{treated}") })
     }
 
     /// The number or text returned by a script about the results of `scenario`.
@@ -407,11 +413,33 @@ mod tests {
     #[test]
     fn a_check_says_what_it_found_and_by_how_much_it_fails() {
         let good = check(r#"within(col(of(r, "wake"), "duration"), 11, 13.0)"#);
-        assert_eq!(good, Finding { holds: true, found: "11 to 13, expected 11 to 13".into() });
+        assert_eq!(good, Finding { holds: true, strict: None, found: "11 to 13, expected 11 to 13".into() });
         let bad = check(r#"at_most(at(r, "plain", "cut", 2).duration, 32)"#);
-        assert_eq!(bad, Finding { holds: false, found: "40, expected at most 32: off by 8 (25 %)".into() });
+        assert_eq!(
+            bad,
+            Finding { holds: false, strict: None, found: "40, expected at most 32: off by 8 (25 %)".into() }
+        );
         assert!(check(r#"near(at(r, "plain", "cut", 1).mean.duration, 24, 0.01)"#).holds);
         assert!(!check(r#"near(at(r, "plain", "cut", 1).duration, 24, 0.01)"#).holds, "it is the median");
+    }
+
+    // Claim: A check that widens a printed range reports whether it holds in the range as printed, also among other checks.
+    #[test]
+    fn a_widened_range_has_a_strict_verdict_beside() {
+        let in_it = check("within([11.0, 13.0], 11, 13, 0.05)");
+        assert_eq!((in_it.holds, in_it.strict), (true, Some(true)), "{in_it:?}");
+        assert_eq!(in_it.found, "11 to 13, expected 11 to 13 ± 5 %");
+        let near = check("within([10.5, 13.0], 11, 13, 0.05)");
+        assert_eq!((near.holds, near.strict), (true, Some(false)), "{near:?}");
+        assert_eq!(near.found, "10.5 to 13, expected 11 to 13 ± 5 %; not in 11 to 13 itself");
+        let far = check("within([10.4, 13.0], 11, 13, 0.05)");
+        assert_eq!((far.holds, far.strict), (false, Some(false)), "{far:?}");
+        assert!(check("within(-11.5, -11, -10, 0.05)").holds, "negative bounds move outwards as well");
+        let among = check("every([at_most(1, 2), within(10.5, 11, 13, 0.05), within(11, 11, 13, 0.05)])");
+        assert_eq!((among.holds, among.strict), (true, Some(false)));
+        let other_fails = check("every([at_most(3, 2), within(11, 11, 13, 0.05)])");
+        assert_eq!((other_fails.holds, other_fails.strict), (false, Some(false)));
+        assert_eq!(check("every([at_most(1, 2)])").strict, None);
     }
 
     #[test]

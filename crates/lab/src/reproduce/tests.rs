@@ -81,7 +81,7 @@ const CLAIMS: [(&str, usize); 5] =
 const BOUNDS: &str = include_str!("bounds.txt");
 
 // Claim: All 177 claims of the five papers have a check, or a reason for having none; checks have the numbers of their claims
-// (130 numbers and 43 comparisons of 108 of the 156 that have one).
+// (130 numbers and 43 comparisons of 108 of the 157 that have one).
 // Tests: `reproduce::tests::checks_have_the_numbers_of_their_claims`
 #[test]
 fn every_claim_of_the_papers_has_a_check_or_a_reason_for_none() {

@@ -292,6 +292,7 @@ mod tests {
             experiment: experiment.to_owned(),
             text: String::new(),
             verdict,
+            strict: None,
             found: String::new(),
             in_part: None,
             cause: None,

@@ -218,14 +218,8 @@ fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>
     (summary, record)
 }
 
-/// Metrics of the lateness of packets at kernels.
-pub fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
-    LatenessMetrics {
-        packets: lateness.packets(),
-        median_s: lateness.quantile(0.5).as_secs_f64(),
-        p99_s: lateness.quantile(0.99).as_secs_f64(),
-        max_s: lateness.max().as_secs_f64(),
-    }
+fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
+    LatenessMetrics::new(lateness.packets(), |share| lateness.quantile(share), lateness.max())
 }
 
 /// Remarks needed to interpret the figures.

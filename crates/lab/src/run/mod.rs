@@ -9,7 +9,7 @@ mod simulate;
 
 pub use all::{Done, Runs};
 pub use error::{KernelError, RunError};
-pub use kernels::{KernelOptions, Kernels, lateness_metrics, warnings};
+pub use kernels::{KernelOptions, Kernels, warnings};
 pub(crate) use parallel::in_order;
 pub use report::{
     new_results_directory, plot_kinds, recorder_options, results_directory, write_report, write_scenario,

@@ -44,3 +44,5 @@ pub use ledger::Ledger;
 pub use measure::unit_suffix;
 pub use plan::{Finished, Plan, PlanError};
 pub use schedule::{Progress, Unit};
+#[cfg(test)]
+pub(crate) use single::make as make_run;

@@ -16,7 +16,7 @@ use super::schedule::Unit;
 /// # Errors
 ///
 /// Only errors that [`Plan::new`] reports already.
-pub(super) fn make(
+pub(crate) fn make(
     plan: &Plan,
     unit: Unit,
     at: &mut Option<(usize, Scenario)>,

@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use holdover_base::Duration;
-use holdover_wire::{Packet, Payload, Udp};
+use holdover_wire::{Packet, Payload, Udp, internet_checksum};
 
 /// The port of Mobile IP (RFC 5944 section 3).
 pub const PORT: u16 = 434;
@@ -224,16 +224,6 @@ fn put_addresses(out: &mut BytesMut, addresses: &[Ipv4Addr]) {
     for address in addresses {
         out.put_slice(&address.octets());
     }
-}
-
-/// RFC 1071.
-fn internet_checksum(bytes: &[u8]) -> u16 {
-    let mut sum: u32 =
-        bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| low.into())).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 #[cfg(test)]

@@ -20,11 +20,11 @@ pub struct MobileNodeConfig {
     pub retransmit_after: Duration,
     /// The longest such wait.
     pub retransmit_at_most: Duration,
-    /// Which advertisements it answers by a request.
+    /// The advertisements that it answers by a request.
     pub on: RegisterOn,
 }
 
-/// Which advertisements a mobile node answers by a registration request.
+/// The advertisements that a mobile node answers by a registration request.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum RegisterOn {
     /// Those of a foreign agent with which it is not registered.

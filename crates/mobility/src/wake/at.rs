@@ -23,6 +23,3 @@ impl At {
         Injected { direction: self.direction, packet }
     }
 }
-
-/// The directions of both halves.
-pub(super) const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];

@@ -3,7 +3,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_flow::Flow;
 
-use super::at::{At, BOTH};
+use super::at::At;
 use crate::{Connection, Direction};
 use holdover_filter::{Resumed, WakeOutcome};
 
@@ -184,7 +184,7 @@ impl Attempt {
     /// The time of the first progress: new data, or an ACK that advances.
     pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
         let progress =
-            BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
+            Direction::BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
                 flow.half(direction).progress_at(direction).filter(|&at| at >= self.up_at)
             });
         progress.min()

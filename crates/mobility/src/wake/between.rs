@@ -96,7 +96,7 @@ pub(super) fn may_be_cut_off(now: Instant, flow: &FlowHalf) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps};
+    use holdover_wire::{Flags, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 
     use super::*;
     use crate::wake::Wake;
@@ -310,6 +310,63 @@ mod tests {
         assert!(asked.iter().all(|segment| segment.seq == t.acked - 1));
         let latest = asked.iter().map(|segment| segment.ack).fold(Seq::new(0), Seq::max);
         assert!(latest.lt(Seq::new(1 + 30 * 1000)), "{latest}");
+    }
+
+    // Claim: Where the fixed host has a hole, an absent sender is told first that it was unreachable, so that it repeats the missing
+    // segment; ACKs with SACK blocks follow only if it does not: alone they would make Linux undo its timeout and wait for another.
+    #[test]
+    fn the_acks_of_a_hole_follow_the_messages() {
+        for retransmits in [false, true] {
+            let mut t = Transfer::new(true);
+            while t.acked != t.sent {
+                t.acknowledge();
+                t.pass_a_millisecond();
+            }
+            let data = |t: &Transfer, number: u32| Segment {
+                seq: Seq::new(1 + number * 1000),
+                ack: t.sent,
+                flags: Flags::ACK,
+                window: 60_000,
+                options: t.stamps(t.now),
+                payload: Bytes::from_static(&[1; 1000]),
+                ..Segment::default()
+            };
+            // The 21st segment is lost beyond the gateway.
+            for number in 0..40 {
+                t.pass(Direction::Incoming, data(&t, number));
+                let mut ack = Segment {
+                    seq: t.sent,
+                    ack: Seq::new(1 + number.min(20) * 1000),
+                    payload: Bytes::new(),
+                    ..data(&t, 0)
+                };
+                if number > 20 {
+                    ack.options.sack.push(SeqRange::new(Seq::new(21_001), Seq::new(1 + number * 1000)));
+                }
+                t.pass(Direction::Outgoing, ack);
+                t.now += Duration::from_millis(1);
+            }
+            t.breaks();
+            t.now += Duration::from_secs(3);
+            t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+            let mut made = Vec::new();
+            for ms in 0..40 {
+                t.now += Duration::from_millis(1);
+                if retransmits && ms == 8 {
+                    t.pass(Direction::Incoming, data(&t, 20));
+                }
+                t.wake.handle_timeout(t.now);
+                made.extend(std::iter::from_fn(|| t.wake.control.poll_transmit()).map(|(_, made)| made));
+            }
+            let outgoing = made.iter().filter(|made| made.direction == Direction::Outgoing);
+            let is_message: Vec<bool> = outgoing.map(|made| made.packet.tcp().is_none()).collect();
+            let messages = is_message.iter().take_while(|&&is_message| is_message).count();
+            if retransmits {
+                assert!((4..12).contains(&messages) && messages == is_message.len(), "{made:#?}");
+            } else {
+                assert!(messages == 12 && is_message.len() > 12, "{made:#?}");
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! [`WakeControl`] over flows in memory, as a filter in the path of packets.
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Table};
-use holdover_flow::{Environment, Flow, FlowTable, Form, Key, Link, LinkState, Order, OrderRecord, Place, Rules};
+use holdover_filter::Connection;
+use holdover_flow::{Environment, Flow, FlowTable, Form, HostFlows, Link, LinkState, Order, OrderRecord, Rules};
 use holdover_wire::Packet;
 
 use super::{WakeConfig, WakeControl};
@@ -18,16 +18,9 @@ pub struct Wake {
 /// The flows of a filter.
 #[derive(Clone, Debug)]
 pub(super) struct InMemory {
-    flows: Table<Tracked>,
+    flows: HostFlows,
     link: Link,
     rules: Rules,
-}
-
-/// A flow, with its own predictions.
-#[derive(Clone, Default, Debug)]
-struct Tracked {
-    flow: Flow,
-    place: Place,
 }
 
 impl Wake {
@@ -37,24 +30,22 @@ impl Wake {
     /// A filter without flows, with a link that is up.
     pub fn new(config: WakeConfig) -> Self {
         let link = Link::new(&LinkState::default());
-        let path = InMemory { flows: Table::default(), link, rules: config.rules() };
+        let path = InMemory { flows: HostFlows::default(), link, rules: config.rules() };
         Self { control: WakeControl::new(config), path }
     }
 }
 
 impl FlowTable for InMemory {
     fn snapshot(&self, connection: Connection) -> Option<Flow> {
-        self.flows.get(connection).map(|tracked| tracked.flow)
+        self.flows.get(connection).copied()
     }
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
-        self.flows.live().for_each(|(connection, tracked)| look(connection, &tracked.flow));
+        self.flows.live().for_each(|(connection, flow)| look(connection, flow));
     }
 
     fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
-        if let Some(Tracked { flow, place }) = self.flows.get_mut(connection) {
-            flow.handle_order(place, &OrderRecord::new(now, connection, direction, order));
-        }
+        self.flows.handle_order(connection, &OrderRecord::new(now, connection, direction, order));
     }
 
     fn set_link(&mut self, link: LinkState) {
@@ -72,9 +63,9 @@ impl SegmentFilter for Wake {
             control.note_incoming(now, path);
         }
         let InMemory { flows, link, rules } = path;
-        let Tracked { flow, place } = flows.observe(now, direction, connection, segment).value;
         let environment = Environment { now, link, rules };
-        let (verdict, notice) = flow.handle_packet(place, &Key::new(connection), environment, direction, packet, form);
+        let handled = flows.handle_packet(connection, environment, direction, packet, form);
+        let (verdict, notice) = handled.unwrap_or((Verdict::Pass, None));
         if let Some(notice) = notice {
             control.handle_notice(now, connection, direction, notice, path);
         }

@@ -4,7 +4,7 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
 use holdover_wire::{Packet, Seq};
 
-use super::at::{At, BOTH};
+use super::at::At;
 use super::attempt::Path;
 use super::{OwnData, WakeConfig};
 use crate::ack_train::AckTrain;
@@ -46,6 +46,8 @@ pub(super) struct Half {
     /// The end of the data that had arrived when their release began.
     train_end: Option<Seq>,
     poke: Option<Poking>,
+    /// ACKs that follow the messages.
+    owed: Option<Owed>,
     /// The host's own TCP has data outstanding that did not pass: it was sent while the link was down.
     has_unseen: bool,
     /// It could not even send it: it waits for an ACK, or for its timer of window probes.
@@ -61,9 +63,24 @@ struct Poking {
     since: Instant,
     next_at: Instant,
     left: u8,
+    /// Whether a message was sent.
+    has_begun: bool,
+    /// Whether the next message quotes the newest byte acknowledged, and not the one shown when the link broke.
+    is_of_newest: bool,
     /// Whether the link is reserved for it then.
     is_booked: bool,
 }
+
+/// ACKs for a sender with a hole, which follow the messages to it ([`Half::wake`]).
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    times: Times,
+    /// They follow at the end of the messages, or at this time, if a message was sent before.
+    latest: Instant,
+}
+
+/// How long ACKs wait for the end of the messages, which those to others delay.
+const OWED_FOR: Duration = Duration::from_millis(20);
 
 /// The action for a sender at link-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,13 +94,14 @@ pub(super) enum Outcome {
 
 impl Half {
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        [self.flush_at, self.poke.map(|poke| poke.next_at), self.train.next_at()].into_iter().flatten()
+        let owed_at = self.owed.map(|owed| owed.latest);
+        [self.flush_at, self.poke.map(|poke| poke.next_at), owed_at, self.train.next_at()].into_iter().flatten()
     }
 
     /// Whether there is no state to keep.
     pub(super) fn is_idle(&self) -> bool {
         let waits = self.is_waiting || self.was_waiting || self.flush_at.is_some();
-        !waits && self.poke.is_none() && !self.train.is_waiting() && !self.train.is_under_way()
+        !waits && self.poke.is_none() && self.owed.is_none() && !self.train.is_waiting() && !self.train.is_under_way()
     }
 
     /// The link breaks: notes whether data is in flight, or still waiting since the last time.
@@ -95,7 +113,7 @@ impl Half {
         flow: &FlowHalf,
         is_stalled: bool,
     ) {
-        (self.flush_at, self.poke, self.is_cut_in_two) = (None, None, false);
+        (self.flush_at, self.poke, self.owed, self.is_cut_in_two) = (None, None, None, false);
         (self.has_unseen, self.has_unsent) = (false, false);
         let Some(data_at) = flow.last_data_at() else {
             (self.shown_at_cut, self.step_from) = (flow.shown(), flow.shown());
@@ -271,16 +289,12 @@ impl Half {
             self.cancel_train(now, at, flow, path);
             return (reopen(now, at, flow, path).into_iter().collect(), Outcome::Nothing);
         }
-        // Packets of the host's own TCP may be lost now, and so may each ACK of a stall, which is sent once.
-        let is_unsafe = at.direction == Direction::Incoming || self.is_drained && self.train.is_waiting();
-        if known == Path::Unresolved && is_unsafe {
+        // The senders' next packets may be lost, and their next timeout reduces their windows again: a router that receives may be
+        // unable to send yet (RFC 4862 section 5.4: its address is tentative).
+        if known == Path::Unresolved || self.train.is_under_way() {
             return (Vec::new(), Outcome::Nothing);
         }
-        if self.train.is_under_way() {
-            return (Vec::new(), Outcome::Nothing);
-        }
-        let is_first = self.is_waiting;
-        self.is_waiting = known == Path::Unresolved;
+        let is_first = core::mem::take(&mut self.is_waiting);
         if !is_first {
             return self.wake_again(config, at, connection, times, known, path);
         }
@@ -296,13 +310,54 @@ impl Half {
         if is_shown_by_data && known == Path::Proven && !is_held && !flow.is_window_shrunk() {
             return (Vec::new(), Outcome::Nothing);
         }
-        let packets = self.missed_acks(config, at, connection, times, path);
         if is_held {
-            return (packets, Outcome::Released);
+            return (self.missed_acks(config, at, connection, times, path), Outcome::Released);
         }
-        let outcome =
-            if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, times, at, connection) };
-        (packets, outcome)
+        self.poke_and_repeat(config, at, connection, times, path)
+    }
+
+    /// Messages to a far sender, and the ACKs that it may have missed. If the receiver has a hole, the sender has probably received
+    /// all ACKs up to it, and retransmitted it in vain: new SACK blocks alone would then make Linux undo its timeout (F-RTO), count
+    /// that retransmission as in flight, and repeat it only after its timer, doubled as it is. So the messages go first, which make it
+    /// repeat it, and the ACKs follow if it does not.
+    fn poke_and_repeat(
+        &mut self,
+        config: &WakeConfig,
+        at: At,
+        connection: &Flow,
+        times: Times,
+        path: &mut impl FlowTable,
+    ) -> (Vec<Packet>, Outcome) {
+        let outcome = self.begin_poke(config, times, at, connection);
+        let has_hole = at.direction == Direction::Outgoing && connection.half(at.direction).has_hole();
+        if outcome == Outcome::Poked && has_hole {
+            self.owed = Some(Owed { times, latest: times.now + OWED_FOR });
+            return (Vec::new(), outcome);
+        }
+        (self.missed_acks(config, at, connection, times, path), outcome)
+    }
+
+    /// The ACKs that were to follow the messages, once they do. None are due if the sender goes on by then.
+    pub(super) fn pay(
+        &mut self,
+        now: Instant,
+        config: &WakeConfig,
+        at: At,
+        connection: &Flow,
+        path: &mut impl FlowTable,
+    ) -> Vec<Packet> {
+        let Some(owed) = &mut self.owed else { return Vec::new() };
+        if self.poke.is_some_and(|poke| !poke.has_begun || now < owed.latest) {
+            // Looked at again with the next message.
+            owed.latest = owed.latest.max(self.poke.map_or(now, |poke| poke.next_at));
+            return Vec::new();
+        }
+        let times = Times { now, ..owed.times };
+        self.owed = None;
+        if connection.half(at.direction).flows_since(times.up_at, at.direction) {
+            return Vec::new();
+        }
+        self.missed_acks(config, at, connection, times, path)
     }
 
     /// The earlier action has had no answer. The host's own TCP has received its held ACKs; a far sender may not have.
@@ -315,16 +370,13 @@ impl Half {
         known: Path,
         path: &mut impl FlowTable,
     ) -> (Vec<Packet>, Outcome) {
-        let packets = match at.direction {
-            Direction::Outgoing => self.missed_acks(config, at, connection, times, path),
-            Direction::Incoming => Vec::new(),
-        };
-        // Another lost retransmission doubles the sender's timeout again.
-        let outcome = match known {
-            Path::Proven => self.begin_poke(config, times, at, connection),
-            Path::Reported | Path::Unresolved => Outcome::Nothing,
-        };
-        (packets, outcome)
+        match (at.direction, known) {
+            (Direction::Outgoing, Path::Proven) => self.poke_and_repeat(config, at, connection, times, path),
+            (Direction::Incoming, Path::Proven) => (Vec::new(), self.begin_poke(config, times, at, connection)),
+            // Another lost retransmission doubles the sender's timeout again.
+            (Direction::Outgoing, _) => (self.missed_acks(config, at, connection, times, path), Outcome::Nothing),
+            (Direction::Incoming, _) => (Vec::new(), Outcome::Nothing),
+        }
     }
 
     /// Every ACK that the sender may have missed, so that it gets new information.
@@ -410,7 +462,7 @@ impl Half {
         let flow = connection.half(at.direction);
         // Linux ends a connection in SYN-SENT by it (`tcp_v4_err`). An end that is past that has acknowledged something; and the
         // byte to quote is known by an ACK of its data.
-        let is_open = BOTH.into_iter().all(|direction| connection.half(direction).acked().is_some());
+        let is_open = Direction::BOTH.into_iter().all(|direction| connection.half(direction).acked().is_some());
         // The far sender's outstanding data cannot be seen from here.
         let may_need_it = at.direction == Direction::Outgoing || flow.has_outstanding() || self.has_unseen;
         match &config.unreachable_poke {
@@ -422,7 +474,14 @@ impl Half {
                     Crowd::Waits => poke.copies.min(CROWD_COPIES),
                     Crowd::WaitsAndOwnData => return Outcome::Nothing,
                 };
-                self.poke = Some(Poking { since: now, next_at: now, left, is_booked: false });
+                self.poke = Some(Poking {
+                    since: now,
+                    next_at: now,
+                    left,
+                    has_begun: false,
+                    is_of_newest: false,
+                    is_booked: false,
+                });
                 Outcome::Poked
             }
             _ => Outcome::Nothing,
@@ -448,16 +507,20 @@ impl Half {
                 return None;
             }
         }
-        poking.is_booked = false;
-        poking.left -= 1;
-        poking.next_at = now + every;
+        (poking.is_booked, poking.has_begun) = (false, true);
+        // A sender ignores a message about another byte than its oldest outstanding one. The host's own TCP has received every ACK; whether
+        // a far sender has received the last ones before the cut is not known until data arrive: two messages do for it what one does.
+        let are_two = at.direction == Direction::Outgoing && self.shown_at_cut != flow.shown();
+        let is_of_newest = poking.is_of_newest;
+        poking.is_of_newest = are_two && !is_of_newest;
+        poking.next_at = now + if are_two { every / 2 } else { every };
+        poking.left -= u8::from(!poking.is_of_newest);
         if poking.left == 0 {
             self.poke = None;
         }
-        // The host's own TCP has received every ACK; for a far sender that is known when data arrive.
         let oldest = match at.direction {
-            Direction::Incoming => flow.shown(),
-            Direction::Outgoing => self.shown_at_cut,
+            Direction::Outgoing if !is_of_newest => self.shown_at_cut,
+            Direction::Outgoing | Direction::Incoming => flow.shown(),
         };
         let packet = unreachable_poke::message(at.connection, at.direction, oldest)?;
         Some(at.inject(packet))
@@ -481,7 +544,8 @@ fn fresh_echo(
     config.release.refresh_timestamps.then(|| release::fresh_echo(clock, direction, latest, beyond, now)).flatten()
 }
 
-/// What the sender beyond the link echoes since `cut_at` in answers to probes. Its data shows by itself what it has received.
+/// The timestamp that the sender beyond the link has echoed in answers to probes since `cut_at`. Its data show by themselves what it has
+/// received.
 fn answered_echo(connection: &Flow, at: At, cut_at: Instant) -> Option<u32> {
     let data_at = connection.half(at.direction).last_data_at();
     let is_answer = |heard_at: &Instant| *heard_at > cut_at && data_at.is_none_or(|data_at| *heard_at > data_at);

@@ -1,21 +1,18 @@
 //! The controller's state of the link, and its reactions to warnings, link-down and link-up.
 
 use holdover_base::{Duration, Instant};
-use holdover_flow::{FlowTable, LinkState, Stall};
+use holdover_flow::{FlowTable, LATE_ARRIVALS, LinkState, Stall};
 
-use super::at::{At, BOTH};
+use super::at::At;
 use super::attempt::Path;
 use super::between::Inquiry;
-use super::state::{Standing, State};
+use super::state::{Activity, State};
 use super::waking::Waking;
 use super::{LetGo, WakeControl};
 use crate::{Connection, Direction, LinkEvent, ack_stall, hold_back};
 
 /// After a stall without a cut, there is none for this long.
 pub(super) const STALL_PAUSE: Duration = Duration::from_secs(1);
-
-/// Packets in flight at link-down may still arrive for this long.
-const STRAGGLERS: Duration = Duration::from_secs(1);
 
 /// Up to this many connections that were idle when the link broke are woken, however long they had been idle: their peers may have sent
 /// something in the meantime.
@@ -89,8 +86,8 @@ impl WakeControl {
         path.set_link(self.link_state());
     }
 
-    /// Link-up is reported, but the next hop is not resolved yet: [`Self::handle_next_hop`] reports that. Until then, only packets that may
-    /// be lost are sent.
+    /// Link-up is reported, but the next hop is not resolved yet: [`Self::handle_next_hop`] reports that. Until then, only probes
+    /// are sent.
     pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FlowTable) {
         self.connect(now, moved, Path::Unresolved, path);
         path.set_link(self.link_state());
@@ -100,7 +97,7 @@ impl WakeControl {
     pub fn note_incoming(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.wake_unheard(now, Path::Proven, path);
         // A link that is reported down and delivers packets is up.
-        if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
+        if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= LATE_ARRIVALS) {
             self.connect(now, false, Path::Proven, path);
             self.link.is_inferred = true;
         }
@@ -142,8 +139,8 @@ impl WakeControl {
             let is_stalled = flow.is_stalling(now, &stalling);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();
-            state.standing = Standing::of(now, flow);
-            for direction in BOTH {
+            state.activity = Activity::of(now, flow);
+            for direction in Direction::BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
             }
             let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), flow.half(Direction::Incoming));
@@ -155,12 +152,13 @@ impl WakeControl {
             } else if state.is_idle() {
                 at_rest.extend(received_at.or(sent.last_data_at()).map(|at| (at, connection, state.clone())));
             }
-            let is_window_shrunk = BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
+            let is_window_shrunk = Direction::BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
             if is_known {
                 spoilt.push((connection, *flow));
             }
             // Nothing will be missing there, but ACKs are withheld before the return is known.
-            let is_one_way = is_between && BOTH.into_iter().any(|direction| flow.half(direction).passes_elsewhere());
+            let is_one_way =
+                is_between && Direction::BOTH.into_iter().any(|direction| flow.half(direction).passes_elsewhere());
             if is_known || is_window_shrunk || is_one_way || !state.is_idle() {
                 connections.insert(connection, state);
             }
@@ -168,7 +166,7 @@ impl WakeControl {
         self.wait_for_those_at_rest(now, at_rest);
         for (connection, flow) in spoilt {
             let Some(state) = self.connections.get_mut(&connection) else { continue };
-            for direction in BOTH {
+            for direction in Direction::BOTH {
                 let at = At { connection, direction };
                 state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
             }
@@ -185,7 +183,7 @@ impl WakeControl {
         for (_, (_, connection, state)) in woken {
             let state = self.connections.entry(connection).or_insert(state);
             state.outgoing.wait();
-            state.standing = Standing::AtRest;
+            state.activity = Activity::AtRest;
         }
     }
 
@@ -228,7 +226,7 @@ impl WakeControl {
     /// Link-up is reported after packets had already shown the link up: the down report was early, or covered only part of
     /// the path. Connections that have received nothing lately may have been cut off meanwhile.
     fn cut_unheard(&mut self, now: Instant, path: &mut impl FlowTable) {
-        let silent_since = now - STRAGGLERS;
+        let silent_since = now - LATE_ARRIVALS;
         let mut broke_at = None;
         path.for_each_live(&mut |_, flow| {
             broke_at = broke_at.max(flow.heard_at().filter(|&at| at <= silent_since));

@@ -17,7 +17,7 @@ pub(super) struct State {
     pub(super) incoming: Half,
     /// The attempt to wake it, if there is one.
     pub(super) attempt: Option<Attempt>,
-    pub(super) standing: Standing,
+    pub(super) activity: Activity,
     /// Its entry among the deadlines.
     pub(super) scheduled: Option<Instant>,
 }
@@ -33,7 +33,7 @@ impl State {
 
     /// Whether the connection may have nothing to send, so that an unanswered attempt proves nothing about the path.
     pub(super) fn may_be_done(&self) -> bool {
-        self.standing != Standing::UnderWay
+        self.activity != Activity::UnderWay
     }
 
     /// Whether ACKs of a stall are being released.
@@ -53,7 +53,7 @@ impl State {
 
 /// The activity of a connection when the link broke. Connections are woken in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(super) enum Standing {
+pub(super) enum Activity {
     /// Data was in flight, or was sent while the link was down.
     UnderWay,
     /// Data was transferred a while before.
@@ -63,8 +63,8 @@ pub(super) enum Standing {
     AtRest,
 }
 
-impl Standing {
-    /// The standing at link-down at `now`.
+impl Activity {
+    /// The activity before a link-down at `now`.
     pub(super) fn of(now: Instant, flow: &Flow) -> Self {
         let is_under_way = Self::is_coming(now, flow) || flow.half(Direction::Incoming).has_outstanding();
         if is_under_way { Self::UnderWay } else { Self::Recent }

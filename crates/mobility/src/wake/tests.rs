@@ -294,3 +294,52 @@ fn data_that_could_not_be_sent_are_woken_by_an_ack() {
         assert_eq!(made(&mut t).iter().filter(is_probe).count(), probes, "{data:?}");
     }
 }
+
+// Claim: Until the next hop has answered, a peer gets probes and no ACK of anything new, however long that takes: its data would be lost
+// behind a router that receives and cannot send yet, and its next timeout would reduce its window again. Then it is released at once.
+#[test]
+fn nothing_is_released_before_the_next_hop_has_answered() {
+    let mut t = Download::new(300);
+    t.wake.handle_link(t.now, LinkEvent::Down);
+    t.now += Duration::from_secs(3);
+    t.wake.control.handle_unresolved_up(t.now, false, &mut t.wake.path);
+    let mut probes = 0;
+    for _ in 0..400 {
+        t.now += Duration::from_millis(5);
+        for made in made(&mut t) {
+            let segment = made.packet.tcp().expect("no ICMP message");
+            assert_eq!((segment.seq, made.direction), (Seq::new(0), Direction::Outgoing), "{made:?}");
+            probes += 1;
+        }
+    }
+    assert!(probes >= 20, "{probes}");
+    assert!(only_flow(&t.wake).1.half(Direction::Outgoing).is_held());
+    t.wake.control.handle_next_hop(t.now, &mut t.wake.path);
+    // And probed.
+    assert!(acks(&made(&mut t)).contains(&(t.data_end, 0)));
+}
+
+/// A router keeps the answers to probes until it can send.
+// Claim: A late answer to a probe that was sent before the next hop answered does not end the attempt: the peer is released.
+#[test]
+fn a_late_answer_to_a_probe_is_followed_by_the_release() {
+    let mut t = Download::new(300);
+    t.wake.handle_link(t.now, LinkEvent::Down);
+    t.now += Duration::from_secs(3);
+    t.wake.control.handle_unresolved_up(t.now, false, &mut t.wake.path);
+    let up_at = t.now;
+    while t.now < up_at + Duration::from_secs(2) || made(&mut t).is_empty() {
+        t.now += Duration::from_millis(5);
+    }
+    // More than two round trips after the last probe.
+    t.now += Duration::from_millis(110);
+    let (seq, ack) = (t.data_end, Seq::new(1));
+    t.pass(Direction::Incoming, Segment { seq, ack, flags: Flags::ACK, ..Segment::default() });
+    let mut sent = Vec::new();
+    for _ in 0..4 {
+        sent.extend(made(&mut t));
+        t.now += Duration::from_millis(5);
+    }
+    assert!(acks(&sent).iter().any(|&(ack, _)| ack == t.data_end), "{sent:?}");
+    assert_eq!(t.wake.control.poll_outcome(), None);
+}

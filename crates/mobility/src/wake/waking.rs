@@ -2,8 +2,9 @@
 //! modem sets up its bearer, a router has to resolve its neighbour again. Packets sent too early are lost, and no timer of a peer repeats
 //! them. So waking is repeated until the peer answers:
 //!
-//! - While the next hop has not answered, only packets that may be lost are sent: held ACKs for a far sender, which can be sent again, and
-//!   probes that a peer answers in any state ([`path_probe`](super::attempt::path_probe)).
+//! - While the next hop has not answered, only probes are sent that a peer answers in any state
+//!   ([`path_probe`](super::attempt::path_probe)). A next hop that receives may be unable to send: data of a peer that was released would be
+//!   lost there, and so would what the peer's next timeout sends, with half a window each time.
 //! - ACKs held for the host's own TCP are released when the path is reported or proven to carry packets: otherwise the data that it then
 //!   sends would be lost, and its next timeout would be far off.
 //! - The first incoming packet proves the path. Earlier attempts that may have been lost are repeated at once.
@@ -18,11 +19,11 @@ use std::collections::{BTreeSet, VecDeque};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Flow, FlowTable};
 
-use super::at::{At, BOTH};
+use super::at::At;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::between;
 use super::half::{Crowd, Outcome, Times};
-use super::state::{Standing, State};
+use super::state::{Activity, State};
 use super::{OwnData, WakeControl};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
@@ -56,17 +57,20 @@ const LEAST_WINDOW: usize = 2;
 /// A peer that has sent more bytes than this may have data outstanding at any time.
 const MUCH: u64 = 64 * 1024;
 
-/// With more than this many waiting, each takes as little of the link as possible.
-const CROWD: usize = 64;
+/// With more connections than this, the first messages to all peers would fill the link's queue: each peer gets fewer.
+const CROWD: usize = 24;
 
 /// The limit of queueing on the link while others wait: packets that waited for the next hop, and those sent to them.
 const QUEUED: Duration = Duration::from_millis(100);
 
-/// Queues of links hold some hundred packets: from this window on it grows more slowly.
-const QUEUE: usize = 64;
+/// Queues of links hold some hundred packets: from this window on it grows more slowly, and no queueing makes it smaller.
+const MANY: usize = 40;
 
-/// A longer queue has enough to send.
-const LONG_QUEUE: Duration = Duration::from_millis(50);
+/// With a longer queue the link has enough to send, and the window does not grow.
+const SHORT_QUEUE: Duration = Duration::from_millis(8);
+
+/// With a longer queue the window shrinks.
+const LONG_QUEUE: Duration = Duration::from_millis(30);
 
 /// The longest wait for an answer before a connection makes room for the next.
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
@@ -111,18 +115,29 @@ impl Waking {
         self.in_flight.len() < most
     }
 
-    /// Whether packets on the link compete for its queue.
-    fn are_many(&self) -> bool {
-        self.queue.len() + self.in_flight.len() > FIRST_WINDOW
+    /// Whether more than so many connections have not resumed.
+    fn are_more_than(&self, connections: usize) -> bool {
+        self.queue.len() + self.in_flight.len() > connections
     }
 
-    /// A connection has resumed this long after its attempt; `round_trip` is its round trip without queues. If it was
-    /// queued for long, enough are in flight.
+    /// Whether packets on the link compete for its queue.
+    fn are_many(&self) -> bool {
+        self.are_more_than(FIRST_WINDOW)
+    }
+
+    /// A connection has resumed this long after its attempt; `round_trip` is its round trip without queues. What exceeds it counts as
+    /// queueing on the link.
     fn grow(&mut self, answer: Option<Duration>, round_trip: Duration) {
         self.resumed += 1;
-        let is_queued = answer.is_some_and(|answer| answer > round_trip + LONG_QUEUE);
-        let grows = self.window < QUEUE || !is_queued && self.resumed.is_multiple_of(4);
-        self.window += usize::from(grows);
+        let queued = answer.map_or(Duration::ZERO, |answer| answer.saturating_sub(round_trip));
+        if self.window < MANY {
+            // Peers may also take their time to answer: it grows in any case.
+            self.window += usize::from(queued <= LONG_QUEUE || self.resumed.is_multiple_of(4));
+        } else if queued > LONG_QUEUE {
+            self.window = (self.window - 1).max(MANY);
+        } else if queued <= SHORT_QUEUE {
+            self.window += usize::from(self.resumed.is_multiple_of(4));
+        }
         self.answer = (self.answer * 7 / 8).max(answer.unwrap_or_default()).max(QUEUED);
     }
 
@@ -172,10 +187,10 @@ impl WakeControl {
                 continue;
             };
             let Some(state) = self.connections.get_mut(&connection) else { continue };
-            let waits = BOTH.map(|direction| state.half(direction).is_waiting());
+            let waits = Direction::BOTH.map(|direction| state.half(direction).is_waiting());
             if waits.contains(&true) {
                 state.attempt = Some(Attempt::new(cut_at, up_at, waits));
-                queue.push((state.standing, std::cmp::Reverse(flow.active_at()), connection));
+                queue.push((state.activity, std::cmp::Reverse(flow.active_at()), connection));
             } else {
                 // Releases stalled ACKs and hidden windows.
                 self.act(now, connection, known, path);
@@ -231,7 +246,7 @@ impl WakeControl {
                 continue;
             }
             state.incoming.wait_for_unseen(data);
-            state.standing = Standing::UnderWay;
+            state.activity = Activity::UnderWay;
             if let Some(waking) = &self.waking {
                 let attempt = state.attempt.get_or_insert(Attempt::new(waking.cut_at, up_at, [false, false]));
                 attempt.await_own_data();
@@ -297,7 +312,7 @@ impl WakeControl {
         for connection in tried.collect::<Vec<_>>() {
             let Some(flow) = path.snapshot(connection) else { continue };
             if let Some(state) = self.connections.get_mut(&connection) {
-                let is_partial = BOTH.into_iter().any(|direction| state.half(direction).is_waiting());
+                let is_partial = Direction::BOTH.into_iter().any(|direction| state.half(direction).is_waiting());
                 if let Some(attempt) = &mut state.attempt {
                     attempt.note_proof(now, is_partial, &flow);
                 }
@@ -397,7 +412,7 @@ impl WakeControl {
         let (Some(flow), Some(state)) = (path.snapshot(connection), self.connections.get_mut(&connection)) else {
             return;
         };
-        for direction in BOTH {
+        for direction in Direction::BOTH {
             let at = At { connection, direction };
             let shown = state.half(direction).flush(now, at, flow.half(direction), path);
             self.ready.extend(shown.map(|packet| (connection, packet)));
@@ -410,7 +425,7 @@ impl WakeControl {
         let Some(flow) = path.snapshot(connection) else { return };
         let up_at = self.reachable_at(connection);
         let Some(state) = self.connections.get_mut(&connection) else { return };
-        let is_reset = BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
+        let is_reset = Direction::BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
         let cut_at = state.attempt.map_or(now, |attempt| attempt.cut_at());
         // This host's data will be answered, and a peer at rest needs no more. One that may have received them before the cut may wait with
         // its answer.
@@ -419,15 +434,15 @@ impl WakeControl {
         let may_be_answered = own.has_outstanding() && own.last_data_at().is_some_and(|at| at <= cut_at);
         // A peer that sends much may wait for its own timer, whatever arrives from this host.
         let sends_much = flow.half(Direction::Outgoing).bytes_acked() > MUCH;
-        let has_own_data = has_own_data && !may_be_answered && !sends_much && !Standing::is_coming(cut_at, &flow);
+        let has_own_data = has_own_data && !may_be_answered && !sends_much && !Activity::is_coming(cut_at, &flow);
         let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         let crowd = match &self.waking {
             Some(waking) if has_own_data && !self.is_between && waking.are_many() => Crowd::WaitsAndOwnData,
-            Some(waking) if is_first && waking.queue.len() > CROWD => Crowd::Waits,
+            Some(waking) if is_first && waking.are_more_than(CROWD) => Crowd::Waits,
             _ => Crowd::None,
         };
         let times = Times { cut_at, up_at, now, is_reset, crowd };
-        for direction in BOTH {
+        for direction in Direction::BOTH {
             let (at, half) = (At { connection, direction }, state.half(direction));
             // An ACK that came before the return was known, of data that were not in flight here: no later event shows it.
             let progress_at = flow.half(direction).progress_at(direction);
@@ -508,8 +523,10 @@ impl WakeControl {
         let is_over = match &flow {
             None => true,
             Some(flow) => {
-                let is_reset = BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
-                let is_done = attempt.is_answered_idle(now, flow) && !state.incoming.has_unseen();
+                let is_reset = Direction::BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
+                // The answer to a probe that came before the release says nothing of what the release brings.
+                let is_unreleased = Direction::BOTH.into_iter().any(|direction| state.half(direction).is_waiting());
+                let is_done = attempt.is_answered_idle(now, flow) && !state.incoming.has_unseen() && !is_unreleased;
                 resumed_at.is_some() || is_reset || is_done || attempt.is_given_up(now)
             }
         };

@@ -32,7 +32,7 @@ fn the_hosts_own_oldest_segment_goes_out_at_once() {
     assert!(idle(Way::Upload, Some(FastRetransmitConfig { own_data: false, ..ALWAYS })) > 500);
 }
 
-/// A link that comes back as it was is no handoff.
+/// A link that comes back as it was is not a handoff.
 #[test]
 fn only_a_handoff_counts_unless_configured() {
     for way in [Way::Download, Way::Upload] {
@@ -73,7 +73,7 @@ fn a_handoff_sets_off_the_acks_and_the_oldest_segment() {
     // The new cell is unknown: slow start from one segment.
     assert_eq!(ends.client.tcp().cwnd(), 1);
     assert_eq!(ends.client.actions(), ["retransmitted"]);
-    // The same link again is no handoff, and a new attachment without a cut is one.
+    // The same link again is not a handoff, and a new attachment without a cut is one.
     assert!(after(FastRetransmitConfig::default(), SAME).1.is_empty());
     assert_eq!(after(ALWAYS, SAME).1.len(), 4);
 }

@@ -1,5 +1,6 @@
 //! The mechanisms in simulated worlds and in packet scripts.
 
+mod as_they_came;
 mod combinations;
 mod delayed_dupacks;
 mod ebsn;
@@ -8,11 +9,14 @@ mod exact;
 mod exact_ends;
 mod fast_retransmit;
 mod freeze;
+mod hold_open;
 mod identity;
 mod mobile_ip;
 mod new_cell_window;
 mod probe;
 mod probe_worlds;
+#[path = "../../../wire/tests/support/received.rs"]
+mod received;
 mod reconnect_acks;
 mod retransmission_trigger;
 mod script;

@@ -27,20 +27,27 @@ fn the_poke_quotes_the_oldest_outstanding_byte() {
     assert_eq!(t.wait(ms(100)), [], "it has resumed");
 }
 
+/// The ACKs of a flush may have been lost in the cut, or have arrived: a link may fail towards this host only, or break later.
+// Claim: Messages to a sender quote in turn the byte that it was shown before the last flush and the newest one, as it ignores those
+// about another byte than its oldest outstanding one.
 #[test]
-fn a_poke_quotes_what_was_shown_before_the_flush() {
+fn a_poke_quotes_what_was_shown_before_the_flush_and_after_it() {
     let wake = Mechanisms { wake: true, ..Mechanisms::default() };
     let mut t = Script::of(&wake, 200);
     t.wait(ms(500));
     t.link(LinkEvent::Down);
     t.wait(ms(3_000));
     t.link(UP);
-    let made = t.wait(ms(100));
-    let quoted = made.iter().find_map(|made| match &made.packet.payload {
-        Payload::IcmpError(error) => error.quoted_tcp().ok(),
-        _ => None,
-    });
-    assert_eq!(quoted.map(|quoted| relative(quoted.seq)), Some(196_001));
+    let made = t.wait(ms(11));
+    let quotes: Vec<u32> = made
+        .iter()
+        .filter_map(|made| match &made.packet.payload {
+            Payload::IcmpError(error) => Some(relative(error.quoted_tcp().unwrap().seq)),
+            _ => None,
+        })
+        .collect();
+    assert!(quotes.len() >= 10, "{quotes:?}");
+    assert!(quotes.chunks(2).all(|pair| [196_001, 200_001].starts_with(pair)), "{quotes:?}");
 }
 
 #[test]

@@ -192,6 +192,10 @@ impl Kernel {
             Role::Fresh { .. } => {}
             Role::Listener { port, queue } => {
                 self.endpoint.unlisten(port);
+                // Handshakes end with their listener, and their peers are told when they send something.
+                for id in self.half_open(port) {
+                    self.endpoint.withdraw(id);
+                }
                 for id in queue {
                     self.endpoint.connection_mut(id).into_iter().for_each(holdover_tcp::Connection::abort);
                 }
@@ -204,6 +208,15 @@ impl Kernel {
             }
         }
         Attempt::done(0)
+    }
+
+    /// The connections in the handshake of which the application of a listener knows nothing.
+    fn half_open(&self, port: u16) -> Vec<ConnectionId> {
+        let all = self.endpoint.connections().filter(|(_, connection)| {
+            let is_at_port = connection.is_passive() && connection.local().port() == port;
+            is_at_port && connection.state() == State::SynReceived && !connection.was_early()
+        });
+        all.map(|(id, _)| id).collect()
     }
 
     fn shutdown(&mut self, args: &[Expr]) -> Attempt {
@@ -274,7 +287,7 @@ impl Kernel {
         if matches!(connection.state(), State::SynSent) {
             return 0;
         }
-        if connection.readable_len() > 0 || at_end {
+        if connection.readable_len() >= socket.options.receive_low_water.max(1) || at_end {
             ready |= IN;
         }
         if at_end {

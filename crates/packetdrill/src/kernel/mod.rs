@@ -11,6 +11,7 @@ mod options;
 mod receive;
 mod route;
 mod send;
+mod send_buffers;
 mod socket;
 mod socket_options;
 
@@ -19,16 +20,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, Profile, State};
-use holdover_wire::{IcmpError, Packet, Unreachable};
+use holdover_tcp::{Config, Connection, ConnectionId, EcnFeedback, Endpoint, EndpointConfig, Event, Profile, State};
+use holdover_wire::{Flags, IcmpError, Packet, Payload, Unreachable};
 
 use crate::report::IpVersion;
 use crate::settings::Settings;
 pub(crate) use attempt::{Attempt, Progress, Returned};
+pub(crate) use chronograph::BusyTimes;
 use chronograph::Chronograph;
 use offload::mark_bursts;
 use route::Routes;
 pub(crate) use send::is_fast_open;
+use send_buffers::SendBuffers;
 use socket::{Role, Socket};
 
 /// The step limit, beyond which a script is stopped.
@@ -48,6 +51,7 @@ pub(crate) struct Kernel {
     /// A connection's pending ICMP error, until it is read.
     soft_errors: BTreeMap<ConnectionId, &'static str>,
     chronographs: BTreeMap<ConnectionId, Chronograph>,
+    send_buffers: BTreeMap<ConnectionId, SendBuffers>,
     routes: Routes,
     /// Whether the script sees single segments of bursts.
     shows_bursts: bool,
@@ -94,6 +98,7 @@ impl Kernel {
             outbox: VecDeque::new(),
             soft_errors: BTreeMap::new(),
             chronographs: BTreeMap::new(),
+            send_buffers: BTreeMap::new(),
             routes,
             shows_bursts: false,
             steps: 0,
@@ -117,6 +122,11 @@ impl Kernel {
     /// The script sees single segments as the device sends them (`--strict_segments`).
     pub(crate) fn show_bursts(&mut self) {
         self.shows_bursts = true;
+    }
+
+    /// Whether a script sees the segments of a burst: the device does not cut it up, or cannot.
+    fn shows_bursts_of(&self, connection: &Connection) -> bool {
+        self.shows_bursts || self.settings.no_offload || connection.ecn_feedback() == EcnFeedback::Accurate
     }
 
     /// Whether the script exceeded the step limit.
@@ -208,29 +218,7 @@ impl Kernel {
                     _ => {}
                 }
             }
-            let mut burst = None;
-            while let Some(outgoing) = self.endpoint.poll_transmit(self.now) {
-                self.steps += 1;
-                quiet = false;
-                let mut packet = outgoing.packet;
-                if let Some(id) = outgoing.connection {
-                    self.routes.note_sent(id);
-                    if let Some(connection) = self.endpoint.connection(id).filter(|_| self.shows_bursts) {
-                        let len = packet.tcp().map_or(0, |segment| segment.payload.len());
-                        mark_bursts(&mut burst, Some((id, connection, outgoing.reason, len)), &mut self.outbox);
-                    }
-                }
-                if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
-                    // The two lowest bits belong to ECN, for any IP_TOS.
-                    packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
-                    packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
-                }
-                self.outbox.push_back((self.now, packet));
-                if self.is_exhausted() {
-                    break;
-                }
-            }
-            mark_bursts(&mut burst, None, &mut self.outbox);
+            quiet &= !self.transmit(usize::MAX);
             if quiet {
                 break;
             }
@@ -241,9 +229,51 @@ impl Kernel {
         }
     }
 
-    /// How long a connection had something to send or outstanding, and how long the peer's window held it back.
-    pub(crate) fn busy_times(&self, id: ConnectionId) -> (Duration, Duration) {
-        self.chronographs.get(&id).map_or((Duration::ZERO, Duration::ZERO), |chronograph| chronograph.times(self.now))
+    /// Sends what is due, at most `most` packets. Returns whether there was any.
+    fn transmit(&mut self, most: usize) -> bool {
+        let mut burst = None;
+        let mut sent = 0;
+        while sent < most && !self.is_exhausted() {
+            let Some(outgoing) = self.endpoint.poll_transmit(self.now) else { break };
+            self.steps += 1;
+            sent += 1;
+            let mut packet = outgoing.packet;
+            if let Some(id) = outgoing.connection {
+                self.routes.note_sent(id);
+                self.mark_pushed(id, &mut packet);
+                if let Some(connection) = self.endpoint.connection(id).filter(|c| self.shows_bursts_of(c)) {
+                    let len = packet.tcp().map_or(0, |segment| segment.payload.len());
+                    let sent = Some((id, connection, outgoing.reason, len));
+                    mark_bursts(&mut burst, sent, self.settings.least_burst, &mut self.outbox);
+                }
+            }
+            if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
+                // The two lowest bits belong to ECN, for any IP_TOS.
+                packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
+                packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
+            }
+            self.outbox.push_back((self.now, packet));
+        }
+        mark_bursts(&mut burst, None, self.settings.least_burst, &mut self.outbox);
+        sent > 0
+    }
+
+    /// PSH where Linux has pushed what it kept. A burst of several segments grows beyond that (`tcp_grow_skb`) and has its own.
+    fn mark_pushed(&self, id: ConnectionId, packet: &mut Packet) {
+        let is_single = |connection: &Connection| connection.cwnd() <= 3 || connection.in_flight() >= connection.cwnd();
+        if let Some(buffers) = self.send_buffers.get(&id)
+            && self.endpoint.connection(id).is_some_and(is_single)
+            && let Payload::Tcp(segment) = &mut packet.payload
+            && !segment.payload.is_empty()
+            && buffers.is_pushed_at(segment.seq + segment.payload.len() as u32)
+        {
+            segment.flags |= Flags::PSH;
+        }
+    }
+
+    /// How long a connection had something to send or outstanding, and what held it back.
+    pub(crate) fn busy_times(&self, id: ConnectionId) -> BusyTimes {
+        self.chronographs.get(&id).map_or_else(BusyTimes::default, |chronograph| chronograph.times(self.now))
     }
 
     /// Queues an incoming connection for `accept`.

@@ -1,7 +1,8 @@
-//! PSH of bursts, for scripts that see single segments (`--strict_segments`).
+//! PSH of bursts.
 //!
 //! Linux passes several full segments to its device as one packet with PSH (`__tcp_transmit_skb`), and the device leaves it on the last
-//! of them. A burst has at most half of the congestion window, and what the window still permits.
+//! of them. A burst has at most half of the congestion window, what the window still permits, and what leaves within about a millisecond
+//! at the pacing rate (`tcp_tso_autosize`).
 
 use std::collections::VecDeque;
 
@@ -21,23 +22,26 @@ pub(super) struct Burst {
 
 impl Burst {
     /// A burst that begins with a segment which `connection` has just sent.
-    fn begin(id: ConnectionId, connection: &Connection) -> Self {
+    fn begin(id: ConnectionId, connection: &Connection, least: u32) -> Self {
         let cwnd = connection.cwnd();
         let before = connection.in_flight().saturating_sub(1);
-        let most = (cwnd / 2).max(1).min(cwnd.saturating_sub(before)).max(1);
+        let most = (cwnd / 2).max(1).min(cwnd.saturating_sub(before)).min(connection.burst_segments(least)).max(1);
         Self { id, segments: 1, left: most - 1 }
     }
 }
 
 /// Takes note of a packet that `connection` sends after those in `outbox`; `None` at the end of sending. Marks the last packet of a burst that
-/// has ended.
+/// has ended. `least` is `tcp_min_tso_segs`.
 pub(super) fn mark_bursts(
     burst: &mut Option<Burst>,
     sent: Option<(ConnectionId, &Connection, Reason, usize)>,
+    least: u32,
     outbox: &mut VecDeque<(Instant, Packet)>,
 ) {
-    let full =
-        sent.filter(|(_, connection, reason, len)| *reason == Reason::NewData && *len == connection.snd_mss() as usize);
+    // With options of changing length a segment is full if more data waits.
+    let full = sent.filter(|(_, connection, reason, len)| {
+        *reason == Reason::NewData && (*len == connection.snd_mss() as usize || connection.unsent_len() > 0)
+    });
     // The rest of the data belongs to the burst, if there is room.
     let rest = sent.filter(|(_, _, reason, len)| *reason == Reason::NewData && *len > 0);
     if let (Some(running), Some((id, ..))) = (burst.as_mut(), rest)
@@ -53,5 +57,5 @@ pub(super) fn mark_bursts(
     {
         segment.flags |= Flags::PSH;
     }
-    *burst = full.map(|(id, connection, ..)| Burst::begin(id, connection));
+    *burst = full.map(|(id, connection, ..)| Burst::begin(id, connection, least));
 }

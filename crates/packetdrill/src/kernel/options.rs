@@ -29,6 +29,9 @@ impl Kernel {
                 socket.options.linger =
                     matches!(numbers.first(), Some(on) if *on != 0).then(|| numbers.get(1).copied().unwrap_or(0));
             }
+            (SOL_TCP, 8, _) if integer(value).is_some_and(|seconds| seconds < 0) => {
+                return Attempt::unsupported("TCP_LINGER2 below 0");
+            }
             (SOL_TCP, 30, _) if !self.settings.has_fast_open(Settings::FAST_OPEN_CLIENT) => {
                 return Attempt::failed("EOPNOTSUPP");
             }
@@ -36,13 +39,39 @@ impl Kernel {
                 let Some(value) = integer(value) else {
                     return Attempt::unsupported(format!("the value of socket option {option} of level {level}"));
                 };
+                let value = match (level, option) {
+                    // Linux `tcp_set_rcvlowat`: half of the receive buffer at most; a negative value asks for that.
+                    (SOL_SOCKET, 18) => {
+                        let buffer = socket.options.receive_buffer.unwrap_or(self.settings.rmem[2]);
+                        let most = i64::from(buffer / 2);
+                        if value < 0 { most } else { value.clamp(1, most.max(1)) }
+                    }
+                    // `TCP_FIN_TIMEOUT_MAX`.
+                    (SOL_TCP, 8) => value.min(120),
+                    _ => value,
+                };
                 if let Err(errno) = socket.options.set((level, option), value) {
                     return Attempt::failed(errno);
                 }
             }
         }
+        if (level, option) == (SOL_TCP, 12) {
+            self.set_quick_ack(fd, integer(value).unwrap_or(0));
+        }
         let pushes = level == SOL_TCP && (option == 1 || (option == 3 && integer(value) == Some(0)));
         self.reconfigure(fd, pushes)
+    }
+
+    /// `TCP_QUICKACK`: of an even value, only the ACK that is due is sent at once.
+    fn set_quick_ack(&mut self, fd: i64, value: i64) {
+        let id = self.sockets.get(&fd).and_then(|socket| socket.connection());
+        if let Some(connection) = id.and_then(|id| self.endpoint.connection_mut(id)) {
+            connection.set_quick_ack(value != 0);
+            self.settle();
+        }
+        if let Some(connection) = id.and_then(|id| self.endpoint.connection_mut(id)).filter(|_| value & 1 == 0) {
+            connection.set_quick_ack(false);
+        }
     }
 
     /// Applies options set late to an existing connection, and to those a listener has not accepted yet.
@@ -105,12 +134,18 @@ impl Kernel {
 
     /// The numeric value of an option; the value of a text option is returned as an error.
     fn read_option(&mut self, fd: i64, level: i64, option: i64) -> Result<Option<i64>, String> {
+        if let Some(id) = self.sockets.get(&fd).and_then(|socket| socket.connection()) {
+            self.expand_buffer(id);
+        }
         let Some(socket) = self.sockets.get(&fd) else { return Ok(None) };
         let connection = socket.connection().and_then(|id| self.endpoint.connection(id));
         let options = &socket.options;
         let value = match (level, option) {
             (SOL_SOCKET, 4) => self.take_error(fd).map_or(0, errno),
-            (SOL_SOCKET, 7) => options.send_buffer.unwrap_or(self.settings.wmem[1]).into(),
+            (SOL_SOCKET, 7) => {
+                let of_connection = connection.map(|connection| connection.config().send.buffer_bytes);
+                options.send_buffer.or(of_connection).unwrap_or(self.settings.wmem[1]).into()
+            }
             (SOL_SOCKET, 8) => options.receive_buffer.unwrap_or(self.settings.rmem[1]).into(),
             (SOL_TCP, 2) => match connection {
                 Some(connection) if connection.state().is_synchronized() => connection.snd_mss().into(),

@@ -19,6 +19,7 @@ impl Kernel {
         let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
         let waits = !socket.nonblocking && flags & MSG_DONTWAIT == 0;
         let read_shut = socket.read_shut;
+        let low_water = socket.options.receive_low_water.max(1);
         let Role::Connection(id) = socket.role else {
             return Attempt::failed(if socket.put_off { "EAGAIN" } else { "ENOTCONN" });
         };
@@ -39,8 +40,8 @@ impl Kernel {
             }
         }
         let at_end = is_at_end(connection) || read_shut;
-        let is_enough = if flags & MSG_WAITALL != 0 { progress.bytes == len } else { progress.bytes > 0 };
-        if is_enough || len == 0 || (at_end && progress.bytes > 0) {
+        let wanted = if flags & MSG_WAITALL != 0 { len } else { low_water.min(len) };
+        if progress.bytes >= wanted || ((at_end || !waits) && progress.bytes > 0) {
             return self.bytes_read(fd, args, progress.bytes);
         }
         if let Some(errno) = self.take_error(fd) {

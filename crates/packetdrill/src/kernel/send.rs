@@ -1,11 +1,14 @@
 //! Calls that send.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use holdover_tcp::{Connection, ConnectionId, State};
+use holdover_tcp::{Config, Connection, ConnectionId, State};
 
 use super::Kernel;
 use super::attempt::{Attempt, Progress};
 use super::call::iovec_bytes;
+use super::send_buffers::{Filled, buffer_for_window};
 use super::socket::{Role, Socket};
 use crate::ast::{Call, Expr};
 use crate::constants::integer;
@@ -14,6 +17,7 @@ use crate::constants::integer;
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
 const MSG_DONTWAIT: i64 = 0x40;
+const MSG_EOR: i64 = 0x80;
 const MSG_MORE: i64 = 0x8000;
 const MSG_FASTOPEN: i64 = 0x2000_0000;
 /// The limit of a single write, beyond that of any real script.
@@ -57,6 +61,11 @@ impl Kernel {
         if cork {
             connection.set_cork(true);
         }
+        if progress.bytes == 0
+            && let (Some(buffers), Some(connection)) = (self.send_buffers.get_mut(&id), self.endpoint.connection(id))
+        {
+            buffers.resume(connection);
+        }
         let may_go_on = progress.bytes == 0 || self.is_room_worth_waking_for(id);
         while may_go_on && progress.bytes < len {
             let taken = self.write_some(id, len - progress.bytes, unsent_limit, more);
@@ -64,6 +73,23 @@ impl Kernel {
                 break;
             }
             progress.bytes += taken;
+        }
+        if progress.bytes > 0
+            && !more
+            && let Some(buffers) = self.send_buffers.get_mut(&id)
+        {
+            buffers.note_push();
+        }
+        if flags & MSG_EOR != 0
+            && progress.bytes == len
+            && let Some(connection) = self.endpoint.connection_mut(id)
+        {
+            connection.end_record();
+        }
+        if progress.bytes < len
+            && let Some(connection) = self.endpoint.connection_mut(id)
+        {
+            connection.note_full_buffer();
         }
         match progress.bytes {
             bytes if bytes == len => Attempt::done(len as i64),
@@ -73,28 +99,50 @@ impl Kernel {
         }
     }
 
-    /// Writes at most one buffer's worth as Linux fills it. A new buffer is started only while less than the limit is unsent; a started one
-    /// is always filled.
+    /// Writes at most one packet's worth as Linux fills it.
     pub(super) fn write_some(&mut self, id: ConnectionId, len: usize, unsent_limit: usize, more: bool) -> usize {
+        self.steps += 1;
+        if self.is_exhausted() {
+            return 0;
+        }
+        self.expand_buffer(id);
         let now = self.now;
         let Some(connection) = self.endpoint.connection_mut(id) else { return 0 };
-        let mut most = len.min(ZEROS.len());
-        if unsent_limit < u32::MAX as usize {
-            let segment = connection.snd_mss().max(1) as usize;
-            let goal =
-                (connection.snd_wnd() as usize / 2 / segment * segment).clamp(segment, ZEROS.len() / segment * segment);
-            let begun = connection.unsent_len() % goal;
-            if begun == 0 && connection.unsent_len() >= unsent_limit {
-                return 0;
-            }
-            most = most.min(goal - begun);
+        let buffers = self.send_buffers.entry(id).or_default();
+        let room = match buffers.room(connection) {
+            Some(room) => room,
+            None if connection.unsent_len() >= unsent_limit || connection.write_room() == 0 => return 0,
+            None => buffers.begin(connection),
+        };
+        let wanted = len.min(room);
+        let taken = connection.write_beyond_buffer(now, zeros(wanted));
+        if more {
+            connection.expect_more();
         }
-        let chunk = zeros(most);
-        let taken = if more { connection.write_more(now, chunk) } else { connection.write(now, chunk) };
-        if most < len && unsent_limit < u32::MAX as usize {
-            self.settle();
+        let filled = buffers.add(connection, taken);
+        let burst = (connection.cwnd() / 2).max(1).min(connection.burst_segments(self.settings.least_burst));
+        match filled {
+            Filled::Pushed if taken < len => self.settle(),
+            Filled::Head if taken < len => {
+                self.transmit(burst as usize);
+            }
+            _ => {}
         }
         taken
+    }
+
+    /// A send buffer whose size was not set grows with the congestion window.
+    pub(super) fn expand_buffer(&mut self, id: ConnectionId) {
+        let is_set = self.socket_of(id).is_some_and(|socket| socket.options.send_buffer.is_some());
+        let now = self.now;
+        let most = self.settings.wmem[2];
+        let Some(connection) = self.endpoint.connection_mut(id).filter(|_| !is_set) else { return };
+        let bytes = buffer_for_window(connection).min(most);
+        if connection.state().is_synchronized() && bytes > connection.config().send.buffer_bytes {
+            let mut config = Config::clone(connection.config());
+            config.send.buffer_bytes = bytes;
+            connection.reconfigure(now, Arc::new(config));
+        }
     }
 
     /// The limit of unsent bytes above which a socket is not writable.

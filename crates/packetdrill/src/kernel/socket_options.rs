@@ -30,6 +30,12 @@ pub(crate) struct SocketOptions {
     pub(super) tos: u8,
     pub(super) ttl: Option<u8>,
     pub(super) linger: Option<i64>,
+    /// How long FIN-WAIT-2 lasts (`TCP_LINGER2`).
+    pub(super) fin_wait_2: Option<Duration>,
+    /// How long a connection without data is not accepted, in timeouts of the SYN-ACK (`TCP_DEFER_ACCEPT`).
+    pub(super) deferred_timeouts: u32,
+    /// How many bytes a reader waits for (`SO_RCVLOWAT`).
+    pub(super) receive_low_water: usize,
     pub(super) tell_queue: bool,
     /// The maximum of pending Fast Open connections at a listener (`TCP_FASTOPEN`).
     pub(super) fast_open_queue: Option<u32>,
@@ -65,6 +71,10 @@ impl SocketOptions {
         if let Some(retries) = self.syn_retries {
             config.limits.syn_retries = retries;
         }
+        if let Some(time) = self.fin_wait_2 {
+            config.limits.fin_wait_2 = time;
+        }
+        config.limits.deferred_timeouts = self.deferred_timeouts;
         config.fast_open = settings.fast_open_config(self);
         config.user_timeout.timeout = self.user_timeout;
         config.user_timeout.changeable &= self.user_timeout.is_none();
@@ -89,6 +99,9 @@ impl SocketOptions {
             (SOL_SOCKET, 8 | 33) => self.receive_buffer = Some((2 * bytes()).max(2_304)),
             (SOL_TCP, 2) if value != 0 && !(88..=32_767).contains(&value) => return Err("EINVAL"),
             (SOL_TCP, 2) => self.max_segment = u16::try_from(value).ok().filter(|&mss| mss > 0),
+            (SOL_TCP, 9) => self.deferred_timeouts = timeouts_within(bytes()),
+            (SOL_TCP, 8) => self.fin_wait_2 = fin_wait_2(value),
+            (SOL_SOCKET, 18) => self.receive_low_water = usize::try_from(value).unwrap_or(usize::MAX),
             (SOL_TCP, 10) => self.window_clamp = Some(bytes()).filter(|&clamp| clamp > 0),
             (SOL_TCP, 18) if value < 0 => return Err("EINVAL"),
             (SOL_TCP, 18) => self.user_timeout = Some(Duration::from_millis(value as u64)).filter(|_| on),
@@ -114,4 +127,20 @@ impl SocketOptions {
         self.others.insert(option, value);
         Ok(())
     }
+}
+
+/// The time of `TCP_LINGER2`; zero restores that of the host.
+fn fin_wait_2(seconds: i64) -> Option<Duration> {
+    u64::try_from(seconds).ok().filter(|&seconds| seconds > 0).map(Duration::from_secs)
+}
+
+/// The timeouts of a SYN-ACK that begin within so many seconds (Linux `secs_to_retrans`).
+fn timeouts_within(seconds: u32) -> u32 {
+    const MOST: u32 = 255;
+    let (mut period, mut timeouts) = (0_u32, 0);
+    while seconds > period && timeouts < MOST {
+        period = period.saturating_add(1_u32.checked_shl(timeouts).map_or(120, |timeout| timeout.min(120)));
+        timeouts += 1;
+    }
+    timeouts
 }

@@ -28,12 +28,17 @@ impl Parser<'_> {
             }
             self.u32("the SPI")?;
         }
-        let body = if self.take_word("udp") {
+        // The first versions of packetdrill had the quoted segment of an ICMP error before its type.
+        let quoted = self.quoted_before_type()?;
+        let body = if quoted.is_some() && self.peek_word().as_deref() != Some("icmp") {
+            return Err(self.expected("'icmp' after the quoted segment"));
+        } else if self.take_word("udp") {
             self.ports()?;
             self.parenthesized_length()?;
             Body::Udp
         } else if self.take_word("icmp") {
-            Body::Icmp(self.icmp()?)
+            let icmp = self.icmp()?;
+            Body::Icmp(IcmpSpec { quoted: quoted.or(icmp.quoted), ..icmp })
         } else {
             Body::Tcp(self.tcp(inbound)?)
         };
@@ -63,7 +68,7 @@ impl Parser<'_> {
         let mut info = IpInfo::default();
         let close = match self.peek_sign() {
             Some('(') => ')',
-            Some('[') => ']',
+            Some('[') if !self.is_quoted_segment() => ']',
             _ => return Ok(info),
         };
         self.at += 1;
@@ -92,6 +97,21 @@ impl Parser<'_> {
         }
         self.sign(close)?;
         Ok(info)
+    }
+
+    /// Whether sequence numbers follow in brackets, not annotations.
+    fn is_quoted_segment(&self) -> bool {
+        matches!(self.tokens.get(self.at + 1).map(|next| &next.token), Some(Token::Integer(_)))
+    }
+
+    fn quoted_before_type(&mut self) -> Parsed<Option<(u32, u16)>> {
+        if self.peek_sign() != Some('[') || !self.is_quoted_segment() {
+            return Ok(None);
+        }
+        self.at += 1;
+        let quoted = self.sequence()?;
+        self.sign(']')?;
+        Ok(Some(quoted))
     }
 
     fn ports(&mut self) -> Parsed<Option<(u16, u16)>> {

@@ -65,8 +65,13 @@ impl Runner {
             self.differ(line, "a connection for this packet".to_owned(), "none".to_owned());
             return Err(Stop::Difference);
         };
-        let Some(kind) = unreachable_of(icmp, flow.local.is_ipv6()) else {
-            return Err(Stop::Unsupported(format!("ICMP {} {}", icmp.kind, icmp.code.as_deref().unwrap_or_default())));
+        let kind = match message_of(icmp, flow.local.is_ipv6()) {
+            Some(Icmp::Error(kind)) => kind,
+            Some(Icmp::NotForTcp) => return Ok(()),
+            None => {
+                let code = icmp.code.as_deref().unwrap_or_default();
+                return Err(Stop::Unsupported(format!("ICMP {} {code}", icmp.kind)));
+            }
         };
         let Some((seq, len)) = icmp.quoted else {
             return Err(Stop::Unsupported("an ICMP error about another protocol".to_owned()));
@@ -144,30 +149,117 @@ fn take_fast_open(options: &mut TcpOptions, cookie: &[u8], is_experiment: bool) 
     }
 }
 
-/// The ICMP error for packetdrill's name.
-fn unreachable_of(icmp: &IcmpSpec, is_ipv6: bool) -> Option<Unreachable> {
-    let code = icmp.code.as_deref().unwrap_or("");
-    Some(match (icmp.kind.as_str(), code) {
-        ("unreachable", "frag_needed") => Unreachable::PacketTooBig { mtu: icmp.mtu.unwrap_or(0) },
-        ("packet_too_big", _) if is_ipv6 => Unreachable::PacketTooBig { mtu: icmp.mtu.unwrap_or(0) },
-        ("unreachable", "net_unreachable" | "no_route" | "") => Unreachable::Network,
-        ("unreachable", "host_unreachable" | "address_unreachable") => Unreachable::Host,
-        ("unreachable", "protocol_unreachable") => Unreachable::Protocol,
-        ("unreachable", "port_unreachable") => Unreachable::Port,
-        ("unreachable", "packet_filtered" | "admin_prohibited") => Unreachable::AdministrativelyProhibited,
-        ("unreachable", "source_route_failed") => Unreachable::Other { code: 5 },
-        ("unreachable", "net_unknown") => Unreachable::Other { code: 6 },
-        ("unreachable", "host_unknown") => Unreachable::Other { code: 7 },
-        ("unreachable", "source_host_isolated") => Unreachable::Other { code: 8 },
-        ("unreachable", "net_prohibited") => Unreachable::Other { code: 9 },
-        ("unreachable", "host_prohibited") => Unreachable::Other { code: 10 },
-        ("unreachable", "net_unreachable_for_tos") => Unreachable::Other { code: 11 },
-        ("unreachable", "host_unreachable_for_tos") => Unreachable::Other { code: 12 },
-        ("unreachable", "precedence_violation") => Unreachable::Other { code: 14 },
-        ("unreachable", "precedence_cutoff") => Unreachable::Other { code: 15 },
-        ("time_exceeded", "exceeded_frag_time") => Unreachable::TimeExceeded { code: 1 },
-        ("time_exceeded", _) => Unreachable::TimeExceeded { code: 0 },
-        ("parameter_problem", _) => Unreachable::ParameterProblem { code: 0, pointer: 0 },
-        _ => return None,
+/// The meaning of an ICMP message to TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Icmp {
+    Error(Unreachable),
+    /// TCP never sees it: a query, an answer, advice to the router, or a code beyond the known ones.
+    NotForTcp,
+}
+
+/// The ICMP message of packetdrill's names; `None` if there is no such name. Names may be numbers: `type_3`, `code_1`.
+fn message_of(icmp: &IcmpSpec, is_ipv6: bool) -> Option<Icmp> {
+    let kind = icmp.kind.as_str();
+    let numbered = |text: &str, prefix: &str| text.strip_prefix(prefix).and_then(|number| number.parse::<u8>().ok());
+    let code = icmp.code.as_deref().unwrap_or("code_0");
+    let code = numbered(code, "code_").or_else(|| code_of(kind, code, is_ipv6))?;
+    let mtu = icmp.mtu.unwrap_or(0);
+    let named = |types: &[(&str, u8)]| types.iter().find(|(name, _)| *name == kind).map(|&(_, number)| number);
+    let number = numbered(kind, "type_").or_else(|| named(if is_ipv6 { ICMPV6_TYPES } else { ICMPV4_TYPES }))?;
+    Some(if is_ipv6 { icmpv6(number, code, mtu) } else { icmpv4(number, code, mtu) })
+}
+
+const ICMPV4_TYPES: &[(&str, u8)] = &[
+    ("echo_reply", 0),
+    ("unreachable", 3),
+    ("source_quench", 4),
+    ("redirect", 5),
+    ("echo_request", 8),
+    ("time_exceeded", 11),
+    ("parameter_problem", 12),
+    ("timestamp_request", 13),
+    ("timestamp_reply", 14),
+    ("information_request", 15),
+    ("information_reply", 16),
+    ("address_mask_request", 17),
+    ("address_mask_reply", 18),
+];
+
+const ICMPV6_TYPES: &[(&str, u8)] = &[
+    ("unreachable", 1),
+    ("packet_too_big", 2),
+    ("time_exceeded", 3),
+    ("parameter_problem", 4),
+    ("echo_request", 128),
+    ("echo_reply", 129),
+    ("mld_query", 130),
+    ("mld_report", 131),
+    ("mld_reduction", 132),
+    ("router_solicitation", 133),
+    ("router_advertisement", 134),
+    ("neighbor_solicitation", 135),
+    ("neighbor_advertisement", 136),
+    ("redirect", 137),
+];
+
+/// The number of a code of this type.
+fn code_of(kind: &str, code: &str, is_ipv6: bool) -> Option<u8> {
+    let codes: &[&str] = match (kind, is_ipv6) {
+        ("unreachable", false) => &[
+            "net_unreachable",
+            "host_unreachable",
+            "protocol_unreachable",
+            "port_unreachable",
+            "frag_needed",
+            "source_route_failed",
+            "net_unknown",
+            "host_unknown",
+            "source_host_isolated",
+            "net_prohibited",
+            "host_prohibited",
+            "net_unreachable_for_tos",
+            "host_unreachable_for_tos",
+            "packet_filtered",
+            "precedence_violation",
+            "precedence_cutoff",
+        ],
+        ("unreachable", true) => {
+            &["no_route", "admin_prohibited", "not_neighbour", "address_unreachable", "port_unreachable"]
+        }
+        ("time_exceeded", false) => &["exceeded_ttl", "exceeded_frag_time"],
+        ("time_exceeded", true) => &["exceeded_hop_limit", "exceeded_frag_time"],
+        ("parameter_problem", true) => &["header_field", "unk_next_header", "unk_option"],
+        _ => &[],
+    };
+    codes.iter().position(|name| *name == code).map(|number| number as u8)
+}
+
+fn icmpv4(number: u8, code: u8, mtu: u32) -> Icmp {
+    Icmp::Error(match (number, code) {
+        (3, 0) => Unreachable::Network,
+        (3, 1) => Unreachable::Host,
+        (3, 2) => Unreachable::Protocol,
+        (3, 3) => Unreachable::Port,
+        (3, 4) => Unreachable::PacketTooBig { mtu },
+        (3, 13) => Unreachable::AdministrativelyProhibited,
+        // Linux `icmp_unreach` drops the codes beyond.
+        (3, 5..=15) => Unreachable::Other { code },
+        (11, 0 | 1) => Unreachable::TimeExceeded { code },
+        (12, _) => Unreachable::ParameterProblem { code, pointer: 0 },
+        _ => return Icmp::NotForTcp,
+    })
+}
+
+fn icmpv6(number: u8, code: u8, mtu: u32) -> Icmp {
+    Icmp::Error(match (number, code) {
+        (1, 0) => Unreachable::Network,
+        (1, 1) => Unreachable::AdministrativelyProhibited,
+        (1, 3) => Unreachable::Host,
+        (1, 4) => Unreachable::Port,
+        (1, 2 | 5..) => Unreachable::Other { code },
+        (2, _) => Unreachable::PacketTooBig { mtu },
+        (3, _) => Unreachable::TimeExceeded { code },
+        (4, _) => Unreachable::ParameterProblem { code, pointer: 0 },
+        _ => return Icmp::NotForTcp,
     })
 }

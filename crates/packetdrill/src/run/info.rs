@@ -5,7 +5,7 @@ use holdover_tcp::{Connection, RecoveryState};
 
 use crate::code::Variables;
 use crate::constants::STATES;
-use crate::kernel::Kernel;
+use crate::kernel::{BusyTimes, Kernel};
 
 /// Linux's initial ssthresh.
 const INFINITE_SSTHRESH: i64 = 0x7fff_ffff;
@@ -35,13 +35,7 @@ pub(super) fn named_values() -> Variables {
 }
 
 /// Sets the fields of `tcp_info` that Holdover has. Others stay undefined.
-/// `busy`: how long it had something to send or outstanding, and how long the peer's window held it back.
-pub(super) fn set_variables(
-    connection: &Connection,
-    now: Instant,
-    busy: (Duration, Duration),
-    variables: &mut Variables,
-) {
+pub(super) fn set_variables(connection: &Connection, now: Instant, times: BusyTimes, variables: &mut Variables) {
     let counters = connection.counters();
     let micros = |duration: Duration| duration.as_micros() as i64;
     let scales = connection.window_scales();
@@ -98,8 +92,9 @@ pub(super) fn set_variables(
         ("tcpi_received_e1_bytes", received.ect1.into()),
         ("tcpi_received_ce_bytes", received.ce.into()),
         ("tcpi_total_rto", counters.timeouts.into()),
-        ("tcpi_busy_time", micros(busy.0)),
-        ("tcpi_rwnd_limited", micros(busy.1)),
+        ("tcpi_busy_time", micros(times.busy)),
+        ("tcpi_rwnd_limited", micros(times.limited_by_peer)),
+        ("tcpi_sndbuf_limited", micros(times.limited_by_buffer)),
     ];
     for &(name, value) in fields {
         variables.set(name, value);

@@ -54,6 +54,7 @@ pub fn run(script: &Script, options: &RunOptions, read: &mut ReadFile<'_>) -> Re
     // packetdrill's own test runners use this MTU for IPv6, to have the same MSS.
     let default_mtu = if ip_version == IpVersion::V6 { "1520" } else { "1500" };
     settings.set_device_mtu(script.option("mtu").unwrap_or(default_mtu));
+    settings.merged_segment = script.option("mss").and_then(|bytes| bytes.parse().ok());
     if let Some(init) = &script.init {
         shell::apply(&init.text, &mut settings, read);
     }

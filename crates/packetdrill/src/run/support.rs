@@ -38,19 +38,16 @@ const MISSING: &[(&str, &str)] = &[
     ("MSG_ERRQUEUE", "the kernel's queue of errors and time stamps"),
     ("SO_TIMESTAMPING", "the kernel's time stamps"),
     ("SO_TIMESTAMPNS", "the kernel's time stamps"),
-    ("MSG_EOR", "the kernel's records (MSG_EOR)"),
     ("MSG_OOB", "urgent data of sockets"),
     ("TCP_MD5SIG", "TCP MD5 signatures"),
     ("TCP_MD5SIG_EXT", "TCP MD5 signatures"),
     ("TCP_REPAIR", "the kernel's repair mode"),
     ("TCP_ULP", "the kernel's upper layers"),
     ("SO_MAX_PACING_RATE", "pacing"),
-    ("TCP_DEFER_ACCEPT", "deferred accepting"),
-    ("TCP_QUICKACK", "TCP_QUICKACK"),
     ("SO_RCVTIMEO", "time limits of sockets"),
     ("SO_SNDTIMEO", "time limits of sockets"),
-    ("TCP_LINGER2", "TCP_LINGER2"),
-    ("SO_RCVLOWAT", "SO_RCVLOWAT"),
+    ("TCP_TIMESTAMP", "the kernel's repair mode"),
+    ("TCP_SAVE_SYN", "reading the kernel's copy of a SYN"),
 ];
 
 /// The first unsupported feature needed by a script.

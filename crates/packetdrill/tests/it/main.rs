@@ -6,3 +6,4 @@
 mod grammar;
 mod hostile;
 mod scripts;
+mod sockets;

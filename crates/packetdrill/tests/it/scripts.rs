@@ -139,7 +139,7 @@ fn settings_of_commands_reach_the_connection() {
 #[test]
 fn a_probe_raises_the_segment_size_as_far_as_the_route_permits() {
     let script = "--strict_segments\n\
-                  `sysctl -q net.ipv4.tcp_sack=0 net.ipv4.tcp_timestamps=0 net.ipv4.tcp_mtu_probing=2 net.ipv4.tcp_base_mss=1000\n\
+                  `sysctl -q net.ipv4.tcp_sack=0 net.ipv4.tcp_timestamps=0 net.ipv4.tcp_mtu_probing=2 net.ipv4.tcp_base_mss=1000 net.ipv4.tcp_min_tso_segs=6\n\
                   ip route change 192.0.2.1 dev tun0 mtu lock 1240 initcwnd 12`\n\
                   0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n\
                   +0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\

@@ -50,7 +50,7 @@ impl Unit {
                 let (_, unit) = self.scaled(1.0);
                 match (self, size * 100.0) {
                     (Self::Ratio, percent) if percent.is_finite() => format!("{} {unit}", plain(percent)),
-                    // A share whose percentage is no number.
+                    // A share whose percentage is not a number.
                     (Self::Ratio, _) => plain(size),
                     _ => format!("{} {unit}", plain(size)),
                 }

@@ -2,6 +2,7 @@
 
 use super::{finish, leaves_as_svg_and_png, left_out};
 use crate::draw::{Axis, Curve, Figure, Frame, Kind, Reach, Span, Unit, draw_curve, head};
+use crate::median::median;
 
 /// The distribution of samples of several series, without smoothing.
 #[derive(Clone, PartialEq, Debug)]
@@ -98,13 +99,6 @@ impl Density {
     }
 }
 
-/// The median of sorted values: the mean of the two in the middle if their number is even.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let upper = sorted.get(sorted.len() / 2)?;
-    let lower = sorted.get((sorted.len() - 1) / 2)?;
-    Some(f64::midpoint(*lower, *upper))
-}
-
 /// The number of bins for `most` samples if `wanted` are requested.
 pub(super) fn bin_count(wanted: usize, most: usize) -> usize {
     match wanted {
@@ -153,16 +147,4 @@ fn cumulative(samples: &[f64], span: Span) -> Vec<(f64, f64)> {
     }
     points.push((span.to, share(end)));
     points
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
-        assert_eq!(median(&[1.0, 2.0, 4.0, 10.0]), Some(3.0));
-        assert_eq!(median(&[1.0, 2.0, 10.0]), Some(2.0));
-        assert_eq!(median(&[]), None);
-    }
 }

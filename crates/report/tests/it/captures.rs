@@ -255,7 +255,7 @@ fn packets_between_identities_are_in_esp_on_links() {
     spis.sort_unstable();
     spis.dedup();
     assert_eq!(spis.len(), 2, "one for each direction");
-    // What programs see: TCP between identities, the same before and after the move.
+    // The view of programs: TCP between identities, the same before and after the move.
     let inner = dissect("server-hip0.pcapng").unwrap();
     assert_eq!((column(&inner, 0).len(), inner.len(), column(&inner, 6).len()), (0, count, count));
     assert_eq!(read(&dir.join("mobile-hip0.pcapng")).0, ["mobile-hip0 (identity)"]);

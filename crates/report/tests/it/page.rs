@@ -9,7 +9,7 @@ use holdover_tcp::Profile;
 
 use crate::worlds::{empty_dir, record, train};
 
-/// What a variant leaves.
+/// The results of a variant.
 fn files_of(variant: &str) -> Vec<String> {
     ["captures/phone-eth0.pcapng", "events.jsonl", "samples.csv"].map(|name| format!("{variant}/{name}")).to_vec()
 }
@@ -158,7 +158,7 @@ fn curves_differ_in_more_than_colour_and_plots_are_described() {
     }
 }
 
-/// What the script shows under the pointer: it finds curves by their places among the children of a picture.
+/// The values that the script shows under the pointer: it finds curves by their places among the children of a picture.
 #[test]
 fn a_page_has_the_values_of_its_plots() {
     let (page, plots) = page("values");

@@ -306,7 +306,7 @@ fn goes_down(config: &WorldConfig) -> bool {
 }
 
 /// Whether a host's mechanisms hear of links: of its own, or by host identity of a peer's.
-fn hears_link_events(node: NodeId, config: &WorldConfig) -> bool {
+pub(super) fn hears_link_events(node: NodeId, config: &WorldConfig) -> bool {
     let own = |node: NodeId| moves(node, config) || links_of(node, config).any(has_outages);
     own(node) || peers_by_identity(node, config).into_iter().any(own)
 }

@@ -9,6 +9,7 @@ mod cpu;
 mod flow;
 mod gateways;
 mod idle;
+mod latency;
 mod layer2;
 mod link;
 mod mechanisms;
@@ -83,6 +84,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         mechanisms: mechanisms::all(file, &default_stack)?,
         gateways,
         cpus: cpu::all(file)?,
+        latencies: latency::all(file)?,
         addressing: addressing::all(file)?,
         flows,
         time_limit: Instant::ZERO + time_limit,

@@ -16,6 +16,6 @@ pub(crate) struct Compression {
     pub(crate) udp: Option<Percent>,
     /// The compressed size of every other payload behind IP headers. The default is "100 %".
     pub(crate) other: Option<Percent>,
-    /// What compression adds to each packet that it shortens. The default is 0 bytes.
+    /// The bytes that compression adds to each packet that it shortens. The default is 0 bytes.
     pub(crate) header: Option<Bytes>,
 }

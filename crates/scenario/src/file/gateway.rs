@@ -10,7 +10,7 @@ use crate::file::{Compression, Stack};
 use crate::quantity::{Bytes, DataRate, Time};
 use crate::word::{OrNone, Short, Vocabulary, Word, vocabulary};
 
-/// What a router does for the connections of mobile hosts whose packets it forwards. A mechanism is on if its table is
+/// The actions of a router for the connections of mobile hosts whose packets it forwards. A mechanism is on if its table is
 /// present, even an empty one.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

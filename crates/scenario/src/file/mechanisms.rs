@@ -10,7 +10,7 @@ use crate::file::Srp;
 use crate::quantity::{Bytes, Time};
 use crate::word::{OrNone, Word, vocabulary};
 
-/// What a host does for its connections when its links go down and come up. A mechanism is on if its table is present,
+/// The actions of a host for its connections when its links go down and come up. A mechanism is on if its table is present,
 /// even an empty one.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -113,7 +113,7 @@ vocabulary!(RelayKind as "Relay" {
 pub(crate) struct UserTimeoutPolicy {
     /// The long user timeout. The default is 15 min.
     pub(crate) long: Option<Time>,
-    /// What is advertised afterwards on a connection that advertised nothing before. The default is nothing.
+    /// The timeout advertised afterwards on a connection that advertised none before. The default is nothing.
     pub(crate) afterwards: Option<Time>,
     /// How long after the disconnection the former timeout is restored. The default is 10 s.
     pub(crate) linger: Option<Time>,
@@ -189,7 +189,7 @@ pub(crate) struct TimestampEcho {
     /// The start of the outage: the last "zero-window" after the warning, or the "last-ack" before the cut. The default is
     /// "zero-window".
     pub(crate) since: Option<Word<Since>>,
-    /// Which timestamp is echoed at other times: TCP's "own" choice, or the "newest" of a segment that is not beyond a gap.
+    /// The timestamp echoed at other times: TCP's "own" choice, or the "newest" of a segment that is not beyond a gap.
     /// The default is "own".
     pub(crate) echo: Option<Word<Echo>>,
 }

@@ -175,7 +175,7 @@ pub(crate) struct Stop {
 pub(crate) struct Registration {
     /// The gateway: a router.
     pub(crate) gateway: String,
-    /// What the tunnel adds to a packet. The default is 20 bytes.
+    /// The bytes that the tunnel adds to a packet. The default is 20 bytes.
     pub(crate) tunnel_overhead: Option<Bytes>,
     /// How long a registration is valid, in whole seconds; the host renews it after half of that. The default is "none": it
     /// does not expire.

@@ -37,7 +37,7 @@ pub(crate) use mechanisms::{
     WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
-pub(crate) use node::{Cpu, Host, IdentityTable, Router};
+pub(crate) use node::{Cpu, Host, IdentityTable, Latency, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
 pub(crate) use routing::{Route, Routing};
 pub(crate) use stack::{Ack, AckKind, FastOpen, Stack};
@@ -51,7 +51,7 @@ pub(crate) use variant::Variant;
 pub(crate) struct ScenarioFile {
     /// One line that names the subject.
     pub(crate) title: Option<String>,
-    /// What happens in the run, and what to look for.
+    /// The events of the run, and the results to look for.
     pub(crate) description: Option<String>,
     /// The seed of all random numbers. The default is 1.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]

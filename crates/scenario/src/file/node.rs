@@ -16,7 +16,7 @@ pub(crate) struct Host {
     pub(crate) name: String,
     /// The host's TCP: a profile, or a table of changes to one. The default is the scenario's.
     pub(crate) stack: Option<Short<Stack>>,
-    /// What the host does for its connections when its links go down and come up. The default is nothing.
+    /// The host's actions for its connections when its links go down and come up. The default is nothing.
     pub(crate) mechanisms: Option<Mechanisms>,
     /// How long before an outage of the link in use the host is warned. The default is no warning. (For a mobile host that
     /// leaves its cell, its "prediction" gives the warning.)
@@ -27,6 +27,20 @@ pub(crate) struct Host {
     /// The identity to which connections with other hosts with an identity are bound, instead of to an address (HIP). The
     /// default is none.
     pub(crate) identity: Option<IdentityTable>,
+    /// The time from a packet's arrival until the host's TCP handles it. The default is none. Kernels have their own.
+    pub(crate) latency: Option<Latency>,
+}
+
+/// The latency of a host: interrupts, scheduling and cold caches. Packets keep their order.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Latency {
+    /// The latency of each packet: a time, or a distribution.
+    pub(crate) busy: Length,
+    /// The latency of the first packet, and of one after a pause. The default is that of "busy".
+    pub(crate) idle: Option<Length>,
+    /// The time without a packet after which "idle" applies. The default is 3 ms.
+    pub(crate) idle_after: Option<Time>,
 }
 
 vocabulary!(Addresses as "Addresses" { Self::One => "one", Self::PerLink => "per-link" });
@@ -71,7 +85,7 @@ vocabulary!(Associate as "Associate" { Self::Before => "before", Self::FirstPack
 pub(crate) struct Router {
     /// Its name: letters, digits, "-", "_" and ".".
     pub(crate) name: String,
-    /// What the router does for the connections of mobile hosts. The default is nothing.
+    /// The router's actions for the connections of mobile hosts. The default is nothing.
     pub(crate) mechanisms: Option<RouterMechanisms>,
     /// The router's routes, which take precedence over the path with the fewest hops. The default is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -113,7 +113,7 @@ pub(crate) struct Stack {
     pub(crate) dsack: Option<bool>,
     /// The tick of the timestamp clock, or "none" for no timestamps.
     pub(crate) timestamps: Option<OrNone<Time>>,
-    /// Which segments with an old timestamp are accepted nevertheless, or dropped without an answer.
+    /// The segments with an old timestamp that are accepted nevertheless, or dropped without an answer.
     pub(crate) paws: Option<Word<Paws>>,
     /// Whether Explicit Congestion Notification is off, accepted if the peer requests it, or requested; with accurate feedback (RFC 9768)
     /// requested and accepted, accepted while that of RFC 3168 is requested, or only accepted.
@@ -167,7 +167,7 @@ pub(crate) struct AccurateEcn {
     pub(crate) beacons: Option<u32>,
     /// Whether a path that rewrites flags or the ECN field ends the use of ECN, and SYNs that are sent again stop asking for it.
     pub(crate) fallback: Option<bool>,
-    /// What the standard leaves open: its recommendations, or what Linux does.
+    /// The choice where the standard leaves one: its recommendations, or the behaviour of Linux.
     pub(crate) rules: Option<Word<AccurateEcnRules>>,
 }
 
@@ -227,7 +227,7 @@ pub(crate) struct Send {
     pub(crate) nagle: Option<bool>,
     /// Whether it waits only while another small segment is outstanding.
     pub(crate) minshall: Option<bool>,
-    /// Which segments without new data or ACK may change the peer's window.
+    /// The segments without new data or ACK that may change the peer's window.
     pub(crate) window_update: Option<Word<WindowUpdate>>,
     /// How long less than a full segment may wait for a larger window.
     pub(crate) silly_window_override: Option<Time>,
@@ -249,7 +249,7 @@ pub(crate) struct Receive {
     pub(crate) initial_window: Option<OrNone<Bytes>>,
     /// When to acknowledge: "immediate", "delayed" or "adaptive", or a table.
     pub(crate) ack: Option<Short<Ack>>,
-    /// What becomes of data beyond the window: it is cut off, or the segment is taken whole if nothing waits to be read and dropped
+    /// The treatment of data beyond the window: it is cut off, or the segment is taken whole if nothing waits to be read and dropped
     /// otherwise.
     pub(crate) beyond_window: Option<Word<BeyondWindow>>,
     /// Whether "adaptive" acknowledges at once data that lets the advertised window grow.
@@ -336,7 +336,7 @@ pub(crate) struct Recovery {
     pub(crate) dup_ack_needs_new_sack: Option<bool>,
     /// The limit of the reordering degree, in segments.
     pub(crate) max_reordering: Option<u32>,
-    /// What happens to outstanding data when the peer closes its window.
+    /// The treatment of outstanding data when the peer closes its window.
     pub(crate) zero_window: Option<Word<ZeroWindow>>,
 }
 

@@ -267,6 +267,88 @@ fn a_peer_by_identity_hears_of_links() {
     }
 }
 
+/// The warnings about a scenario that is read.
+fn warnings(text: &str) -> Vec<String> {
+    Scenario::parse("test.toml", text, NoFiles).unwrap_or_else(|error| panic!("{error}\n{text}")).warnings().unwrap()
+}
+
+/// A scenario with datagrams in place of its TCP.
+fn datagrams(text: &str) -> String {
+    let (before, flow) = text.split_once("[[flow]]").unwrap();
+    let bulk = flow.lines().find(|line| line.starts_with("bulk")).unwrap();
+    let on_off = "on_off = { rate = \"1 Mbit/s\", datagram = \"1000 B\", mean_on = \"1 s\", mean_off = \"1 s\" }";
+    format!("{before}[[flow]]{}", flow.replacen(bulk, on_off, 1).replace("opener = \"client\"\n", ""))
+}
+
+/// Mechanisms for TCP at the ends of flows of datagrams, or between them.
+#[test]
+fn datagrams_are_no_tcp() {
+    let hosts = client(&host("wake = {}"));
+    assert!(warnings(&hosts).is_empty());
+    assert_eq!(warnings(&datagrams(&hosts)), ["the mechanisms of host \"client\" can never act: no flow of it is TCP"]);
+    for mechanism in ["split", "snoop", "supervisor", "gateway = { mode = \"freeze\" }"] {
+        let table = if mechanism.contains('{') { mechanism.to_owned() } else { format!("{mechanism} = {{}}") };
+        let text = complaint(&datagrams(&middle(&table)));
+        assert!(text.contains("of router \"middle\" can never act") && text.contains("is TCP"), "{text}");
+    }
+    // It queues packets of any kind.
+    assert_eq!(complaint(&datagrams(&middle("gateway = {}"))), "");
+}
+
+/// What withholds ACKs does so with and without outages.
+#[test]
+fn withholding_acks_without_effect_is_warned_of() {
+    for key in ["wake", "hold_back"] {
+        let table = host(&format!("{key} = {{}}"));
+        assert!(warnings(&client(&table)).is_empty());
+        for text in [changed(&table, "", "", ""), server(&table)] {
+            let [warning] = warnings(&text).try_into().unwrap();
+            assert!(warning.contains(&format!("`{key}` of host")) && warning.contains("never wake"), "{warning}");
+        }
+    }
+    let delays = host("delayed_dupacks = {}");
+    assert!(warnings(&changed(&delays, "", "", "arq = { in_order = false }")).is_empty());
+    assert!(warnings(&changed(&delays, "", &router("snoop = {}"), OUTAGES)).is_empty());
+    let far = "[[router]]\nname = \"far\"\n[[link]]\nname = \"trunk\"\nbetween = [\"middle\", \"far\"]\narq = { in_order = false }\n";
+    assert!(warnings(&format!("{}\n{far}", client(&delays))).is_empty(), "a link that does not end at the host");
+    for text in [client(&delays), changed(&delays, "", "", "arq = {}")] {
+        let [warning] = warnings(&text).try_into().unwrap();
+        assert!(warning.contains("without preventing") && warning.contains("\"in_order\""), "{warning}");
+    }
+}
+
+/// Outages before the first flow, and after the run.
+#[test]
+fn outages_that_no_flow_meets_are_noticed() {
+    let wakes = host("wake = {}");
+    let never = |radio: &str, start: &str| {
+        let text = changed(&wakes, "", "", radio).replace("[[flow]]\n", &format!("[[flow]]\n{start}\n"));
+        let warnings = warnings(&text);
+        assert!(warnings.len() <= 1, "{warnings:?}");
+        warnings.into_iter().next().unwrap_or_default()
+    };
+    assert_eq!(never(OUTAGES, "start = \"1900 ms\""), "", "a flow begins in the outage");
+    let before = never(OUTAGES, "start = \"2 s\"");
+    assert!(before.contains("outages of link \"radio\": they are over when the first flow begins"), "{before}");
+    for late in [
+        "time_limit = \"1 s\"",
+        "outages = { connected = \"5 h\", disconnected = \"1 s\" }",
+        "outages = { first_at = \"5 h\", connected = \"1 s\", disconnected = \"1 s\" }",
+    ] {
+        let text = if late.starts_with("time") {
+            let text = changed(&wakes, "", "", OUTAGES);
+            let limit = text.lines().find(|line| line.starts_with("time_limit")).map(str::to_owned);
+            limit.map_or_else(|| format!("{late}\n{text}"), |limit| text.replacen(&limit, late, 1))
+        } else {
+            changed(&wakes, "", "", late)
+        };
+        let [warning] = warnings(&text).try_into().unwrap();
+        assert!(warning.contains("the run is over when the first one begins"), "{late}: {warning}");
+    }
+    // Without mechanisms there is no warning.
+    assert!(warnings(&changed("", "", "", "outages = { connected = \"5 h\", disconnected = \"1 s\" }")).is_empty());
+}
+
 /// A link that is down at first comes up as another attachment.
 #[test]
 fn a_link_that_is_down_at_first_is_another_attachment() {

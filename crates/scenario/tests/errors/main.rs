@@ -525,6 +525,35 @@ fn processors_of_routers_can_be_as_described() {
     }
 }
 
+/// A latency has one for busy hosts, and only one after pauses needs a pause. A router has a processor instead.
+#[test]
+fn latencies_of_hosts_can_be_as_described() {
+    let with = |node: &str, table: &str| {
+        spoilt(&format!("name = \"{node}\""), &format!("name = \"{node}\"\nlatency = {table}"))
+    };
+    for (node, table, kind, field) in [
+        ("client", "{}", ErrorKind::MissingField, "host.client.latency"),
+        ("client", "{ busy = \"0 s\" }", ErrorKind::BadValue, "host.client.latency.busy"),
+        ("client", "{ busy = 80 }", ErrorKind::WrongType, "host.client.latency.busy"),
+        (
+            "client",
+            "{ busy = \"80 us\", idle_after = \"5 ms\" }",
+            ErrorKind::Conflict,
+            "host.client.latency.idle_after",
+        ),
+        (
+            "client",
+            "{ busy = \"80 us\", idle = \"90 us\", idle_after = \"0 s\" }",
+            ErrorKind::BadValue,
+            "host.client.latency.idle_after",
+        ),
+        ("middle", "{ busy = \"80 us\" }", ErrorKind::UnknownField, "router.middle.latency"),
+    ] {
+        let error = with(node, table);
+        assert_eq!((error.kind, error.field.as_str()), (kind, field), "{node} {table}: {error}");
+    }
+}
+
 /// [`GOOD`] with more lines for its client, its server, its router and its radio.
 fn changed(client: &str, server: &str, router: &str, radio: &str) -> String {
     GOOD.replace("name = \"client\"\n", &format!("name = \"client\"\n{client}\n"))

@@ -160,7 +160,7 @@ pub struct Registration {
     pub retransmit_after: Duration,
     /// The longest such timeout.
     pub retransmit_at_most: Duration,
-    /// Which beacons are answered by a request.
+    /// The beacons that are answered by a request.
     pub on: RegisterOn,
     /// Whether the gateway notifies the old base station (RFC 3543) that the mobile host has left; it then applies its
     /// cell's leave policy. Otherwise it retries each frame up to the retry limit.

@@ -54,7 +54,7 @@ impl Network {
         }
     }
 
-    /// Handles a frame that is no packet at the end of one direction of a link without attached kernels.
+    /// Handles a frame that is not a packet at the end of one direction of a link without attached kernels.
     pub(crate) fn hear_neighbour<O: Observer>(&mut self, now: Instant, hop: usize, frame: &Frame, observer: &mut O) {
         let (Some((message, ipv6)), Some(segment)) = (Message::of(frame), &mut self.segments[hop / 2]) else { return };
         let back = hop ^ 1;

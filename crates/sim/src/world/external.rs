@@ -29,14 +29,9 @@ impl World {
         self.has_external && self.host_index(node).is_some_and(|host| self.hosts[host].external)
     }
 
-    /// A packet that an external host has sent enters the network through the host's mechanisms. Packets of other nodes are
-    /// ignored.
-    pub fn handle_external<O: Observer>(&mut self, now: Instant, node: NodeId, packet: Packet, observer: &mut O) {
-        self.handle_interface(now, node, None, packet, observer);
-    }
-
-    /// The same for a packet from an interface that is attached to a link (`on`), with its Ethernet header if it has one, or from an
-    /// external router's interface for all other links.
+    /// A packet that an external node has sent enters the network; that of a host passes the host's mechanisms. `on` is the link to which
+    /// its interface is attached, with the packet's Ethernet header if it has one, and `None` for an interface for all other links. Packets
+    /// of other nodes are ignored.
     pub fn handle_interface<O: Observer>(
         &mut self,
         now: Instant,

@@ -9,7 +9,7 @@ use super::World;
 use crate::app;
 use crate::config::Traffic;
 use crate::external::Order;
-use crate::flow::End;
+use crate::flow::{End, SenderState};
 use crate::ids::FlowId;
 use crate::network::Way;
 use crate::observer::{Dropped, Observer, WorldEvent};
@@ -17,6 +17,10 @@ use crate::observer::{Dropped, Observer, WorldEvent};
 impl World {
     pub(super) fn after_turn(&mut self, flow: FlowId, was_over: bool) {
         let index = flow.0 as usize;
+        if self.flows[index].resumes() {
+            let sender = self.sender_state(index);
+            self.flows[index].note_resumed(sender);
+        }
         let flow = &self.flows[index];
         if flow.is_over() && !was_over && flow.is_finite() {
             self.unfinished -= 1;
@@ -92,7 +96,7 @@ impl World {
             let now = self.now;
             let flow = &mut self.flows[index];
             (flow.path, flow.return_path, flow.roams) = (path, return_path, roams);
-            flow.note_path(now, whole);
+            flow.note_path(now, whole, None);
         }
     }
 
@@ -113,8 +117,13 @@ impl World {
             let flow = &self.flows[index];
             let ipv6 = flow.config.ipv6;
             let whole = self.is_whole(flow.path.as_deref(), ipv6) && self.is_whole(flow.return_path.as_deref(), ipv6);
-            self.flows[index].note_path(at, whole);
+            let sender = self.sender_state(index);
+            self.flows[index].note_path(at, whole, sender);
         }
+    }
+
+    fn sender_state(&self, index: usize) -> Option<SenderState> {
+        self.connection(&self.flows[index], End::From).map(SenderState::of)
     }
 
     fn is_whole(&self, way: Option<&Way>, ipv6: bool) -> bool {

@@ -76,6 +76,7 @@ impl World {
             home_agents: Vec::new(),
             gateways: Vec::new(),
             cpus: self.cpus.clone(),
+            latencies: self.latencies.clone(),
             flows: self.flows.clone(),
             unfinished: self.unfinished,
             endless: self.endless,

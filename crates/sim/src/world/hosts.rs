@@ -22,7 +22,16 @@ impl World {
     /// Handles a packet that arrived at a node.
     pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(host) = self.host_of[node.index()] else { return self.queue_at_router(node, frame, observer) };
-        let host = host as usize;
+        if self.latencies.is_empty() {
+            self.receive(node, host as usize, frame, observer);
+        } else {
+            self.receive_later(node, host as usize, frame, observer);
+        }
+    }
+
+    /// Handles a packet that a host has received.
+    #[inline]
+    pub(super) fn receive<O: Observer>(&mut self, node: NodeId, host: usize, frame: Box<Frame>, observer: &mut O) {
         let entry = &mut self.hosts[host];
         if entry.is_plain() && !entry.external && frame.packet.tcp().is_some() {
             entry.endpoint.handle_packet(self.now, &frame.packet);

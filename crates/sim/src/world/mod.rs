@@ -1,13 +1,18 @@
 //! The run: one event after another, in the order defined by the crate's documentation.
 
+mod addresses;
 mod cpus;
 mod external;
 mod flows;
 mod fork;
 mod gateways;
 mod hosts;
+#[cfg(feature = "identity")]
 mod identity;
+mod latencies;
 mod media;
+#[cfg(not(feature = "identity"))]
+mod no_identity;
 mod registration;
 mod report;
 mod roam;
@@ -30,6 +35,7 @@ use crate::forewarning::Forewarning;
 use crate::gateway::Gateway;
 use crate::host::Host;
 use crate::ids::{FlowId, NodeId};
+use crate::latency::Latency;
 use crate::link_mtu::OwnMtus;
 use crate::mobility::Mobile;
 use crate::network::Network;
@@ -62,6 +68,8 @@ pub struct World {
     gateways: Vec<Gateway>,
     /// Routers whose processors take time.
     cpus: Vec<Cpu>,
+    /// Hosts that take time to receive packets.
+    latencies: Vec<Latency>,
     flows: Vec<Flow>,
     unfinished: usize,
     /// No flow has an end, so only the time limit ends the run.
@@ -90,7 +98,7 @@ impl World {
         check::describes_a_world(&config)?;
         let mut hosts = Vec::new();
         let mut host_of = vec![None; config.nodes.len()];
-        let addresses = identity::addresses(&config);
+        let addresses = addresses::addresses(&config);
         for ((index, node), addresses) in config.nodes.iter().enumerate().zip(&addresses) {
             if node.role == Role::Host {
                 host_of[index] = Some(hosts.len() as u32);
@@ -125,6 +133,7 @@ impl World {
             mobiles,
             gateways,
             cpus: config.cpus.iter().map(|cpu| Cpu::new(*cpu)).collect(),
+            latencies: latencies::all(&config),
             endless: unfinished == 0,
             flows,
             unfinished,
@@ -234,8 +243,10 @@ impl World {
             self.step_host(source - sources.hosts, observer);
         } else if source < sources.cpus {
             self.step_gateway(source - sources.gateways, observer);
-        } else if source < sources.flows {
+        } else if source < sources.latencies {
             self.step_cpu(source - sources.cpus, observer);
+        } else if source < sources.flows {
+            self.step_latency(source - sources.latencies, observer);
         } else if source < sources.sampler {
             self.step_flow(source - sources.flows, observer);
         } else {

@@ -134,3 +134,25 @@ fn wired_outages_count_once_and_reconnections_are_noted() {
     let difference = report.outage.as_secs_f64() - expected.as_secs_f64();
     assert!(difference.abs() < 0.001, "{} {expected}", report.outage);
 }
+
+/// Each outage of half a second makes the sender's timer expire.
+#[test]
+fn the_sender_is_noted_at_a_break_and_at_the_first_new_data_after_it() {
+    let mut wire = wire(2_000, ms(10), 50);
+    wire.outages = Outages::periodic(secs(2), ms(500));
+    let mut flow = flow("bulk", 0, 1, bulk_for(secs(10)));
+    flow.start = at_ms(2_300);
+    let mut world = World::new(pair(wire, vec![flow], secs(60))).unwrap();
+    world.run(&mut holdover_sim::NoObserver);
+    let reconnections = &world.report()[0].reconnections;
+    // The flow begins in the middle of the first outage.
+    assert_eq!((reconnections[0].before, reconnections[0].idle_before), (None, None));
+    for outage in &reconnections[1..4] {
+        let (before, after) = (outage.before.expect("a sender"), outage.after.expect("it went on"));
+        assert!(before.rto >= ms(200) && before.cwnd > 4, "{outage:?}");
+        assert!(after.rto > before.rto, "backed off: {outage:?}");
+        assert!(after.cwnd > 0 && after.ssthresh.is_some(), "{outage:?}");
+        assert!(outage.idle_before.is_some(), "{outage:?}");
+    }
+    assert!(reconnections[1].idle_before < Some(ms(20)), "data flowed until the break: {:?}", reconnections[1]);
+}

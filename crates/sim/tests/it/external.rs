@@ -80,7 +80,7 @@ impl Elsewhere {
                     let payload = Bytes::from(vec![0; len]);
                     let udp = holdover_wire::Udp { src_port: local.port(), dst_port: remote.port(), payload };
                     let packet = holdover_wire::Packet::new(local.ip(), remote.ip(), udp);
-                    self.world.handle_external(now, CLIENT, packet, &mut NoObserver);
+                    self.world.handle_interface(now, CLIENT, None, packet, &mut NoObserver);
                 }
                 Order::Sample { .. } => {}
                 other => panic!("no kernel is attached to the link: {other:?}"),
@@ -135,7 +135,7 @@ impl Elsewhere {
         }
         while let Some(out) = self.endpoint.poll_transmit(now) {
             any = true;
-            self.world.handle_external(now, CLIENT, out.packet, &mut NoObserver);
+            self.world.handle_interface(now, CLIENT, None, out.packet, &mut NoObserver);
         }
         any
     }

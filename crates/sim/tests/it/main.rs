@@ -16,6 +16,7 @@ mod fork;
 mod gateways;
 mod identity;
 mod identity_moves;
+mod latencies;
 mod marking;
 mod path_mtu;
 mod prediction;

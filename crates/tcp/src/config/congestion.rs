@@ -9,7 +9,7 @@ pub struct CongestionConfig {
     pub initial_window: InitialWindow,
     /// Whether an ACK opens the window by the acknowledged data (RFC 3465), or always by one segment.
     pub counting: AckCounting,
-    /// Which ACKs open the window.
+    /// The ACKs that open the window.
     pub increase: CwndIncrease,
     /// How often a SYN may be retransmitted before the connection begins with a window of one segment (RFC 5681 section
     /// 3.1: 0; Linux: 1).
@@ -139,7 +139,7 @@ pub enum AckCounting {
     PerSegment,
 }
 
-/// Which ACKs of new data open the window.
+/// The ACKs of new data that open the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CwndIncrease {
     /// Those that come while the congestion window is what limits sending (RFC 7661, Linux `tcp_is_cwnd_limited`).

@@ -20,9 +20,14 @@ pub struct PathMtuConfig {
     pub threshold: u16,
     /// The MTU of the interface, which no probe exceeds; `None` for that of [`crate::Config::mss`].
     pub link_mtu: Option<u32>,
+    /// The MTU assumed if a router reports that a packet is too big without its MTU, as routers from before RFC 1191 do.
+    pub unreported: UnreportedMtu,
 }
 
 impl PathMtuConfig {
+    /// The recommendations of the RFCs, with Linux's values where they leave one open: no probing.
+    pub const RFC: Self = Self { unreported: UnreportedMtu::Plateau, ..Self::LINUX };
+
     /// Linux's defaults: no probing.
     pub const LINUX: Self = Self {
         probing: MtuProbing::Off,
@@ -32,6 +37,7 @@ impl PathMtuConfig {
         interval: Duration::from_secs(600),
         threshold: 8,
         link_mtu: None,
+        unreported: UnreportedMtu::Least,
     };
 }
 
@@ -44,4 +50,13 @@ pub enum MtuProbing {
     AfterBlackHole,
     /// Always (2).
     Always,
+}
+
+/// The path MTU that is assumed of an IPv4 router that does not report its MTU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnreportedMtu {
+    /// The least that is believed of any router, 552 bytes (Linux `min_pmtu`).
+    Least,
+    /// The next smaller one of the common MTUs (RFC 1191 section 7.1).
+    Plateau,
 }

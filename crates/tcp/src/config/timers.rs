@@ -84,6 +84,9 @@ pub struct LimitConfig {
     /// Timeouts of a SYN, not a SYN-ACK, that come before these and do not double the next one (Linux 6.5 and later,
     /// `tcp_syn_linear_timeouts`).
     pub syn_linear_timeouts: u32,
+    /// Timeouts of a SYN-ACK before which an ACK without data does not end the handshake, and after the first of which no SYN-ACK is sent
+    /// before the last one (Linux `TCP_DEFER_ACCEPT`); 0 for none.
+    pub deferred_timeouts: u32,
     /// Retransmissions of a segment before the application is notified (R1, RFC 9293 section 3.8.3).
     pub r1: u32,
     /// Retransmissions of a segment before the connection is given up (R2).
@@ -114,6 +117,7 @@ impl LimitConfig {
         // RFC 9293 section 3.8.3: R2 of a SYN at least 3 minutes; 1+2+4+8+16+32+60+60 s is the first sum above.
         syn_retries: 7,
         syn_linear_timeouts: 0,
+        deferred_timeouts: 0,
         r1: 3,
         // RFC 9293 section 3.8.3: R2 at least 100 s; 1+2+4+8+16+32+60 s, and one more for good measure.
         r2: RetryLimit::Retries(8),
@@ -166,6 +170,10 @@ pub struct UserTimeoutConfig {
     pub upper_limit: Duration,
     /// Whether the timeout also ends a connection whose zero-window probes are answered (Linux does).
     pub covers_zero_window: bool,
+    /// Whether it runs from the first zero-window probe (Linux `icsk_probes_tstamp`), or from the first retransmission of the loss episode,
+    /// once its timer has run out (`retransmits_timed_out`), and not from when the data was sent or the window closed. That of a handshake
+    /// runs from the SYN.
+    pub from_retransmission: bool,
 }
 
 impl UserTimeoutConfig {
@@ -176,5 +184,6 @@ impl UserTimeoutConfig {
         lower_limit: Duration::from_secs(100),
         upper_limit: Duration::from_secs(7 * 86_400),
         covers_zero_window: false,
+        from_retransmission: false,
     };
 }

@@ -14,7 +14,7 @@ const ACK_DELTA: Duration = Duration::from_millis(2);
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
-/// What a round of HyStart has seen. In windows below [`LOW_WINDOW`] that is nothing.
+/// The observations of a round of HyStart; none in windows below [`LOW_WINDOW`].
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct HyStart {
     last_ack: Instant,

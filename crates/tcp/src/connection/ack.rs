@@ -480,7 +480,8 @@ impl Connection {
         if !self.queue.is_empty() && !timers.iter().any(|&timer| self.timers.is_armed(timer)) {
             self.arm_retransmit(now, self.rtt.rto());
         }
-        if self.user_timeout().is_some() && !self.user_timeout_config().covers_zero_window {
+        let config = self.user_timeout_config();
+        if config.timeout.is_some() && (!config.covers_zero_window || config.from_retransmission) {
             self.arm_user_timeout(now);
         }
     }

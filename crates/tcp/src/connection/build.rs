@@ -6,7 +6,7 @@ use holdover_wire::{Flags, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Times
 
 use super::Connection;
 
-/// What a segment says besides that which each one carries.
+/// The content of a segment, without the fields that all segments have.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) seq: Seq,

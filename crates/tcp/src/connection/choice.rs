@@ -10,7 +10,7 @@ use crate::counters::Reason;
 use crate::recovery::RecoveryState;
 use crate::state::State;
 
-/// What goes out next. Eight bytes, and no value within a value: it stays in registers from the decision to the segment.
+/// The next output. Eight bytes, and no value within a value: it stays in registers from the decision to the segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     Reset,
@@ -112,7 +112,7 @@ impl Connection {
         }
         let len = self.data_room();
         let window = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
-        let is_ordinary = (len as usize) < self.unsent.len()
+        let is_ordinary = (len as usize) < self.unsent.front_len()
             && len <= window
             && self.state == State::Established
             && self.recovery.state == RecoveryState::Open
@@ -242,7 +242,7 @@ impl Connection {
     /// Segments in flight, as far as the congestion window is concerned.
     fn in_flight_for_window(&self) -> u32 {
         if self.duplicates_make_no_room() {
-            // What a mechanism or SACK reports after a timeout is no duplicate ACK.
+            // After a timeout a report of a mechanism or of SACK is not a duplicate ACK.
             let is_after_timeout = self.recovery.state == RecoveryState::Loss;
             let held = if is_after_timeout { self.queue.dup_acked() } else { self.queue.sacked() };
             (self.queue.in_flight() + held).saturating_sub(self.syns_out())
@@ -290,7 +290,8 @@ impl Connection {
             return Err(Blocked::PeerWindow);
         }
         let mss = self.data_room();
-        let len = queued.min(usable).min(mss);
+        let record = self.unsent.front_len() as u32;
+        let len = record.min(usable).min(mss);
         let fin = fin_due && len == queued && len < usable;
         let whole = len == mss;
         let idle = self.is_idle();
@@ -298,8 +299,10 @@ impl Connection {
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
         let held_up = self.config.send.nagle && (!self.config.send.minshall || self.has_small_outstanding());
         let is_held = (self.snd.corked || self.snd.more_follows) && !fin;
-        let small_may_go = (!held_up || idle || fin || self.snd.urgent.is_some()) && !is_held;
-        let all_queued = len == queued;
+        // Data before a record cannot grow any more (Linux `TCP_NAGLE_PUSH`).
+        let is_followed = record < queued;
+        let small_may_go = is_followed || (!held_up || idle || fin || self.snd.urgent.is_some()) && !is_held;
+        let all_queued = len == record;
         let half_window = len >= self.snd.max_wnd / 2;
         if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
         {
@@ -320,7 +323,7 @@ impl Connection {
     fn choose_loss_probe(&self) -> Choice {
         let queued = self.unsent.len() as u32;
         let usable = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
-        let len = queued.min(self.data_room());
+        let len = (self.unsent.front_len() as u32).min(self.data_room());
         if len > 0 && len <= usable && self.state.may_send() {
             let fin = self.snd.closing && self.snd.fin.is_none() && len == queued && len < usable;
             return Choice::New(len, fin, Reason::LossProbe);

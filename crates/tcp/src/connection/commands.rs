@@ -4,6 +4,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 
 use super::Connection;
+use crate::counters::Reason;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
@@ -11,7 +12,8 @@ impl Connection {
     /// Queues data to be sent (SEND, RFC 9293 section 3.10.2) and returns how many bytes were taken: none once the send
     /// buffer is full, or when the connection cannot send any more.
     pub fn write(&mut self, now: Instant, data: Bytes) -> usize {
-        let len = self.enqueue(now, data);
+        let room = self.write_room();
+        let len = self.enqueue(now, data, room);
         self.snd.more_follows = false;
         self.snd.pushed = true;
         len
@@ -20,19 +22,45 @@ impl Connection {
     /// As [`Self::write`], but more data is about to follow (`MSG_MORE`): less than a full segment waits for it, until an ACK
     /// arrives or, with nothing outstanding, for one retransmission timeout.
     pub fn write_more(&mut self, now: Instant, data: Bytes) -> usize {
-        let len = self.enqueue(now, data);
+        let room = self.write_room();
+        let len = self.enqueue(now, data, room);
         self.snd.more_follows = true;
         self.snd.pushed = false;
         len
     }
 
-    fn enqueue(&mut self, now: Instant, mut data: Bytes) -> usize {
+    /// Ends a record with what was written last (Linux `MSG_EOR`): no segment has data from both sides of its end, and the last one of
+    /// the record has PSH.
+    pub fn end_record(&mut self) {
+        self.unsent.end_record();
+    }
+
+    /// As [`Self::write`], also beyond the buffer's size: Linux fills the packet that it has begun. Returns 0 if the connection cannot
+    /// send any more, else the length of `data`.
+    pub fn write_beyond_buffer(&mut self, now: Instant, data: Bytes) -> usize {
+        let len = self.enqueue(now, data, usize::MAX);
+        self.snd.more_follows = false;
+        self.snd.pushed = true;
+        len
+    }
+
+    /// The application waits for room in the buffer (Linux `SOCK_NOSPACE`).
+    pub fn note_full_buffer(&mut self) {
+        self.snd.buffer_was_full = true;
+    }
+
+    /// The last write is to be followed by more (`MSG_MORE`), as with [`Self::write_more`].
+    pub fn expect_more(&mut self) {
+        self.snd.more_follows = true;
+        self.snd.pushed = false;
+    }
+
+    fn enqueue(&mut self, now: Instant, mut data: Bytes, room: usize) -> usize {
         let may_write =
             matches!(self.state, State::SynSent | State::SynReceived | State::Established | State::CloseWait);
         if !may_write || self.snd.closing {
             return 0;
         }
-        let room = self.write_room();
         data.truncate(room);
         let len = data.len();
         self.snd.buffer_was_full |= len == room;
@@ -80,6 +108,18 @@ impl Connection {
     pub fn set_cork(&mut self, corked: bool) {
         self.snd.corked = corked;
         self.snd.more_follows &= corked;
+    }
+
+    /// Ends the delay of ACKs that begins when the application answers, and sends an ACK that is due for data all of which was read; or
+    /// begins the delay (Linux `TCP_QUICKACK`).
+    pub fn set_quick_ack(&mut self, on: bool) {
+        self.ack.interactive = !on;
+        let is_delayed = self.timers.is_armed(Timer::DelayedAck);
+        let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
+        let is_ready = unacked > self.rcv.mss || self.received.readable_len() == 0;
+        if on && is_delayed && is_ready && matches!(self.state, State::Established | State::CloseWait) {
+            self.ack_now(Reason::Ack);
+        }
     }
 
     /// Closes the sending side: a FIN follows what was written (CLOSE, RFC 9293 section 3.10.4). Reading remains possible.

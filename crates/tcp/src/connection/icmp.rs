@@ -26,15 +26,20 @@ pub enum IcmpEffect {
 }
 
 impl Connection {
-    /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`.
+    /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`, in a packet as long as the largest now.
     pub fn handle_icmp(&mut self, now: Instant, kind: Unreachable, quoted: Seq) -> IcmpEffect {
+        self.handle_icmp_about(now, kind, quoted, self.largest_packet())
+    }
+
+    /// As [`Self::handle_icmp`], of a packet whose IP header states a length of `packet_len` bytes.
+    pub fn handle_icmp_about(&mut self, now: Instant, kind: Unreachable, quoted: Seq, packet_len: u32) -> IcmpEffect {
         if !self.may_be_quoted(quoted) {
             return IcmpEffect::Ignored;
         }
         match kind {
             // For mechanisms; TCP by itself knows no such message.
             Unreachable::BadState => IcmpEffect::Ignored,
-            Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu),
+            Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu, packet_len),
             Unreachable::Network | Unreachable::Host
                 if self.config.limits.unreachable_ends_connecting && self.is_connecting() =>
             {
@@ -86,7 +91,7 @@ impl Connection {
         }
         let since_sent = now.saturating_since(front.sent_at);
         let rto = self.rtt.revert_one_backoff(&self.config.rto);
-        // Where retransmissions are counted until R2, that one was no attempt at a path that was there.
+        // Where retransmissions are counted until R2, that one was not an attempt over an existing path.
         if let RetryLimit::Retries(_) = self.config.limits.r2 {
             self.recovery.retransmits = self.recovery.retransmits.saturating_sub(1).max(1);
         }

@@ -234,20 +234,7 @@ impl Connection {
         let data_end = segment.seq + len;
         let duplicate = len > 0 && data_end.le(self.rcv.nxt);
         if duplicate {
-            let data = SeqRange::new(segment.seq, segment.seq + segment.payload.len() as u32);
-            if !data.is_empty() {
-                self.note_duplicate(data);
-                if !segment.flags.contains(Flags::SYN) {
-                    self.check_duplicate(segment.seq);
-                }
-            }
-            // Linux's window begins at its last ACK (`tcp_sequence`): a duplicate that reaches it is echoed. The answer to a retransmission
-            // whose ACK was lost is then no proof that the retransmission was spurious (RFC 3522).
-            let reaches = data_end.ge(self.rcv.last_ack_sent) && segment.ack.ge(self.snd.una);
-            if self.config.paws != Paws::Rfc7323 && reaches && !segment.flags.contains(Flags::SYN) {
-                let timestamp_is_newer = self.note_timestamp(now, segment);
-                self.count_ecn_field(segment, timestamp_is_newer);
-            }
+            self.note_duplicate_segment(now, segment, data_end);
         }
         if segment.flags.contains(Flags::SYN) {
             let is_queued = self.challenge(now);
@@ -261,6 +248,24 @@ impl Connection {
             self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
         }
         Err(if duplicate { Disposition::DuplicateData } else { Disposition::OutsideWindow })
+    }
+
+    /// Notes a segment whose data up to `data_end` have arrived before.
+    fn note_duplicate_segment(&mut self, now: Instant, segment: &Segment, data_end: Seq) {
+        let data = SeqRange::new(segment.seq, segment.seq + segment.payload.len() as u32);
+        if !data.is_empty() {
+            self.note_duplicate(data);
+            if !segment.flags.contains(Flags::SYN) {
+                self.check_duplicate(segment.seq);
+            }
+        }
+        // Linux's window begins at its last ACK (`tcp_sequence`): a duplicate that reaches it is echoed. The answer to a retransmission
+        // whose ACK was lost is then no proof that the retransmission was spurious (RFC 3522).
+        let reaches = data_end.ge(self.rcv.last_ack_sent) && segment.ack.ge(self.snd.una);
+        if self.config.paws != Paws::Rfc7323 && reaches && !segment.flags.contains(Flags::SYN) {
+            let timestamp_is_newer = self.note_timestamp(now, segment);
+            self.count_ecn_field(segment, timestamp_is_newer);
+        }
     }
 
     /// Whether text beyond the window makes a segment unacceptable, by [`BeyondWindow`].
@@ -351,6 +356,13 @@ impl Connection {
         Err(Disposition::SynChallenged)
     }
 
+    /// Whether an ACK without data leaves a server in the handshake (Linux `tcp_check_req`).
+    fn defers_handshake(&self, segment: &Segment) -> bool {
+        let is_bare = segment.payload.is_empty() && !segment.flags.contains(Flags::FIN);
+        let is_too_soon = self.recovery.retransmits < self.config.limits.deferred_timeouts;
+        self.passive && is_bare && !self.is_early() && is_too_soon
+    }
+
     /// Fifth, check the ACK field.
     fn check_ack(&mut self, now: Instant, segment: &Segment) -> Step {
         if !segment.flags.contains(Flags::ACK) {
@@ -360,6 +372,9 @@ impl Connection {
             if segment.ack.le(self.snd.una) || segment.ack.gt(self.snd.nxt) {
                 self.reset_at(segment);
                 return Err(Disposition::UnacceptableHandshakeAck);
+            }
+            if self.defers_handshake(segment) {
+                return Err(Disposition::HandshakeDeferred);
             }
             self.check_handshake_ack(segment);
             self.end_handshake(now, segment)?;

@@ -229,6 +229,16 @@ impl Connection {
         self.snd.wnd
     }
 
+    /// The largest window that the peer has offered, in bytes.
+    pub fn max_snd_wnd(&self) -> u32 {
+        self.snd.max_wnd
+    }
+
+    /// Whether the application has filled the send buffer, and a third of it has not come free since.
+    pub fn is_buffer_full(&self) -> bool {
+        self.snd.buffer_was_full
+    }
+
     /// RCV.NXT: the next sequence number expected.
     pub fn rcv_nxt(&self) -> Seq {
         self.rcv.nxt
@@ -386,7 +396,8 @@ impl Connection {
         self.timers.deadline(timer)
     }
 
-    /// The end of the urgent data that the peer has announced, if it is not read yet.
+    /// The end of the urgent data that the peer has announced, for an application to learn whether more is to be read (RFC 9293
+    /// section 3.8.5, MUST-33). `None` if all of it has arrived.
     pub fn urgent_until(&self) -> Option<Seq> {
         self.rcv.urgent
     }

@@ -226,13 +226,25 @@ impl Connection {
         }
     }
 
-    /// The user timeout runs from the moment there is something unacknowledged.
+    /// The user timeout runs from the moment there is something unacknowledged, or by
+    /// [`crate::UserTimeoutConfig::from_retransmission`] from its first retransmission on.
     pub(super) fn arm_user_timeout(&mut self, now: Instant) {
         match self.user_timeout() {
-            Some(timeout) if !self.queue.is_empty() || self.probing.is_some() => {
-                self.timers.arm(now, Timer::UserTimeout, timeout);
+            Some(timeout) if self.is_user_timeout_due() => {
+                let config = self.user_timeout_config();
+                let is_counted = config.from_retransmission && self.recovery.retransmits > 0;
+                let since = self.recovery.episode.retransmit_stamp.filter(|_| is_counted).unwrap_or(now);
+                let passed = now.saturating_since(since);
+                self.timers.arm(now, Timer::UserTimeout, timeout.saturating_sub(passed));
             }
             _ => self.timers.disarm(Timer::UserTimeout),
         }
+    }
+
+    /// Whether anything waits for an answer for which the user timeout runs.
+    fn is_user_timeout_due(&self) -> bool {
+        let waits = self.user_timeout_config().from_retransmission && self.state.is_synchronized();
+        let is_probing = self.probing.as_ref().is_some_and(|probing| !waits || probing.sent > 0);
+        is_probing || (!self.queue.is_empty() && (!waits || self.recovery.retransmits > 0))
     }
 }

@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// What the segment of `choice` says, which counts as sent from now on.
+    /// The content of the segment of `choice`, which counts as sent from now on.
     #[inline]
     fn take_content(&mut self, now: Instant, choice: Choice) -> Content {
         match choice {
@@ -163,7 +163,7 @@ impl Connection {
         self.congestion.on_sent(&self.config.congestion, &state);
     }
 
-    /// What [`Self::settle`] comes to if nothing is to be sent or outstanding.
+    /// [`Self::settle`] for a connection with nothing to send and nothing outstanding.
     #[inline]
     pub(crate) fn rest(&mut self) {
         self.snd.burst_left = 0;
@@ -300,6 +300,7 @@ impl Connection {
     #[inline]
     fn take_new(&mut self, now: Instant, len: u32, fin: bool, reason: Reason) -> Content {
         // The copy for the queue is made here and put there below: what was just written to memory is slow to read in other units.
+        let ends_record = self.unsent.first_record() == Some(len as usize);
         let payload = self.unsent.take(len as usize);
         let kept = payload.clone();
         let len = payload.len() as u32;
@@ -311,7 +312,7 @@ impl Connection {
         let seq = self.snd.nxt;
         let mut flags = Flags::ACK;
         let held = self.snd.corked || self.snd.more_follows;
-        let push = len > 0 && self.unsent.is_empty() && (self.snd.pushed || held);
+        let push = len > 0 && (ends_record || self.unsent.is_empty() && (self.snd.pushed || held));
         flags.set(Flags::PSH, push);
         if fin {
             flags |= Flags::FIN;

@@ -22,6 +22,11 @@ impl Connection {
         self.pacer.as_ref().map(|_| self.current_pacing_rate()).filter(|&rate| rate > 0)
     }
 
+    /// How many segments Linux would pass to its device as one packet now, at least `least` of them (`tcp_tso_autosize`).
+    pub fn burst_segments(&self, least: u32) -> u32 {
+        burst_segments(self.current_pacing_rate(), self.snd.mss, self.rtt.min_rtt(), least)
+    }
+
     /// Begins to pace, if configured.
     pub(super) fn start_pacing(&mut self, now: Instant) {
         let congestion = &self.config.congestion;

@@ -10,7 +10,7 @@ use super::Connection;
 use super::choice::{Blocked, Choice};
 use super::fields::TIMESTAMPS_LEN;
 use super::icmp::IcmpEffect;
-use crate::config::MtuProbing;
+use crate::config::{MtuProbing, UnreportedMtu};
 use crate::counters::Reason;
 use crate::path_mtu::{MtuRange, MtuSearch, SegmentSizes};
 use crate::recovery::RecoveryState;
@@ -19,9 +19,9 @@ use crate::recovery::RecoveryState;
 const LEAST_IPV4: u32 = 552;
 /// No path of IPv6 has a smaller MTU (RFC 8200 section 5).
 const LEAST_IPV6: u32 = 1280;
-/// Assumed of an IPv4 router that does not report its MTU: RFC 1191 section 5 suggests a table of common ones, RFC 4821 section 7.2 begins
-/// with this.
-const UNREPORTED: u32 = 1024;
+/// The plateaus of RFC 1191 section 7.1, in bytes, each a little below the MTUs of several kinds of networks; those below [`LEAST_IPV4`] are
+/// not believed.
+const PLATEAUS: [u32; 8] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006];
 /// A probe takes part of a window of at least this many segments (Linux `tcp_mtu_probe`).
 const LEAST_WINDOW: u32 = 11;
 
@@ -32,7 +32,7 @@ impl Connection {
     }
 
     /// The MTU of the path according to the owner has changed: that of a route or an interface. Without a search only a smaller one counts.
-    /// What is outstanding stays as it is.
+    /// Outstanding segments stay as they are.
     pub fn set_path_mtu(&mut self, mtu: u32) {
         let sizes = self.sizes_by_header();
         match self.steering.mtu_search_mut() {
@@ -70,15 +70,24 @@ impl Connection {
         }
     }
 
-    /// A router has reported the MTU of its next hop: what is larger is cut up and sent again.
-    pub(super) fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
+    /// The length of a packet with a segment of the largest size.
+    pub(super) fn largest_packet(&self) -> u32 {
+        let SegmentSizes { headers, options, .. } = self.sizes_by_header();
+        self.snd.mss + options + headers
+    }
+
+    /// A router has reported the MTU of its next hop, for a packet of `packet_len` bytes: what is larger is cut up and sent again.
+    pub(super) fn shrink_to_mtu(&mut self, mtu: u32, packet_len: u32) -> IcmpEffect {
         let SegmentSizes { headers, options, .. } = self.sizes_by_header();
         let mtu = match mtu {
             // It is not believed (RFC 8201 section 4).
             ..LEAST_IPV6 if self.remote.ip.is_ipv6() => return IcmpEffect::Ignored,
-            0 => UNREPORTED,
-            _ => mtu.max(LEAST_IPV4),
-        };
+            // By the packet that was dropped: each one of a flight is reported, and the later reports must not lower the MTU further (RFC 1191
+            // section 5).
+            0 => self.guess_mtu(packet_len),
+            _ => mtu,
+        }
+        .max(LEAST_IPV4);
         let mss = mtu.saturating_sub(headers + options).max(1);
         if self.shrink_syn(mss + options) {
             return IcmpEffect::SmallerSegments;
@@ -101,7 +110,15 @@ impl Connection {
         IcmpEffect::SmallerSegments
     }
 
-    /// What is larger than segments are now was lost by its size (Linux `tcp_simple_retransmit`). Returns whether anything was lost.
+    /// The path MTU behind an IPv4 router that does not report its own, if packets of `size` bytes do not pass it.
+    fn guess_mtu(&self, size: u32) -> u32 {
+        match self.config.path_mtu.unreported {
+            UnreportedMtu::Least => LEAST_IPV4,
+            UnreportedMtu::Plateau => PLATEAUS.into_iter().find(|&plateau| plateau < size).unwrap_or(LEAST_IPV4),
+        }
+    }
+
+    /// Segments larger than the present size were lost by their size (Linux `tcp_simple_retransmit`). Returns whether anything was lost.
     fn retransmit_too_large(&mut self) -> bool {
         let mss = self.snd.mss;
         self.queue.mark_all_lost(|_, sent| sent.payload.len() as u32 <= mss);
@@ -132,7 +149,7 @@ impl Connection {
         // Enough segments behind it show by duplicate ACKs that it was lost.
         let behind = self.recovery.reordering.saturating_add(1).saturating_mul(mss);
         let needed = len.saturating_add(behind);
-        if (self.unsent.len() as u64) < u64::from(needed) || self.snd.wnd < needed {
+        if (self.unsent.front_len() as u64) < u64::from(needed) || self.snd.wnd < needed {
             return None;
         }
         if (self.snd.nxt + needed).gt(self.window_edge()) {
@@ -174,7 +191,7 @@ impl Connection {
         self.congestion.set_ssthresh(ssthresh);
     }
 
-    /// Recovery is about to begin. Returns whether the probe is the first segment that was lost: it was too large, which is no sign of
+    /// Recovery is about to begin. Returns whether the probe is the first segment that was lost: it was too large, which is not a sign of
     /// congestion (RFC 4821 section 7.6.1), and its data is sent again in smaller segments.
     #[inline(never)]
     pub(super) fn reject_mtu_probe(&mut self) -> bool {
@@ -184,7 +201,7 @@ impl Connection {
             return false;
         };
         search.reject();
-        // What the probe has taken from the window.
+        // The window gets back the segment of the probe.
         self.congestion.set_cwnd(&self.config.congestion, self.congestion.cwnd() + 1);
         self.retransmit_too_large();
         true

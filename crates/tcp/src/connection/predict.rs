@@ -63,7 +63,7 @@ impl Connection {
             && self.config.limits.keep_alive.is_none()
     }
 
-    /// What the steps do for each segment with a predicted header. Returns whether the peer's window changed.
+    /// Does the work of the steps for each segment with a predicted header. Returns whether the peer's window changed.
     #[inline]
     fn take_predicted_header(&mut self, now: Instant, segment: &Segment) -> bool {
         self.note_timestamp(now, segment);

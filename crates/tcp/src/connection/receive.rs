@@ -391,7 +391,8 @@ impl Connection {
             return;
         }
         // Several segments may arrive as one: the size is at most our MSS.
-        self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
+        let most = self.config.receive.merged_segment_bytes.unwrap_or(self.config.mss).min(self.config.mss);
+        self.rcv.mss = len.min(most.into()).max(self.rcv.mss);
         self.note_share_of_data();
     }
 

@@ -4,13 +4,16 @@ use holdover_base::{Duration, Instant};
 
 use super::{Connection, Event};
 use crate::config::{AckPolicy, RetryLimit, ZeroWindow};
-use crate::counters::Reason;
+use crate::counters::{Disposition, Reason};
 use crate::recovery::RecoveryState;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
 /// Linux's `TCP_RTO_MIN`, the base of [`RetryLimit::LinuxTime`].
 const LINUX_RTO_MIN: Duration = Duration::from_millis(200);
+
+/// The least time that a timer of Linux runs: a tick, with `CONFIG_HZ` of 1000.
+const LINUX_TICK: Duration = Duration::from_millis(1);
 
 impl Connection {
     /// Handles every deadline at or before `now`. Calling it early or twice is harmless.
@@ -74,17 +77,35 @@ impl Connection {
         self.pending.head = Some(Reason::Timeout);
         self.rtt.back_off(&self.config.rto);
         self.arm_retransmit(now, self.rtt.rto());
+        // The episode may have begun with a fast retransmit.
+        self.start_user_timeout(now, self.recovery.episode.retransmit_stamp.unwrap_or(now));
+    }
+
+    /// The retransmission timer has run out, or the window is probed: a user timeout that has waited for this runs from `since` on. If it has
+    /// passed already, the retransmission is sent first (Linux `tcp_clamp_rto_to_user_timeout`).
+    fn start_user_timeout(&mut self, now: Instant, since: Instant) {
+        if !self.user_timeout_config().from_retransmission || self.timers.is_armed(Timer::UserTimeout) {
+            return;
+        }
+        if let Some(timeout) = self.user_timeout() {
+            let left = timeout.saturating_sub(now.saturating_since(since)).max(LINUX_TICK);
+            self.timers.arm(now, Timer::UserTimeout, left);
+        }
     }
 
     fn on_handshake_timeout(&mut self, now: Instant) {
         let limits = &self.config.limits;
         let linear = if self.state == State::SynSent { limits.syn_linear_timeouts } else { 0 };
-        if self.recovery.retransmits >= limits.syn_retries.saturating_add(linear) || self.is_connecting_too_long(now) {
+        // A peer that has acknowledged the SYN-ACK is asked for more at the end only (Linux `syn_ack_recalc`).
+        let has_acknowledged = self.counters.received(Disposition::HandshakeDeferred) > 0;
+        let deferred = if has_acknowledged { limits.deferred_timeouts } else { 0 };
+        let is_last = self.recovery.retransmits >= limits.syn_retries.saturating_add(linear).max(deferred);
+        if is_last || self.is_connecting_too_long(now) {
             return self.end(Some(ConnectionError::TimedOut));
         }
         self.recovery.retransmits += 1;
         self.counters.timeouts += 1;
-        self.pending.handshake = true;
+        self.pending.handshake = self.recovery.retransmits >= deferred;
         if self.recovery.retransmits > linear {
             self.rtt.back_off(&self.config.rto);
         }
@@ -204,6 +225,7 @@ impl Connection {
             probing.backoff += 1;
         }
         self.timers.arm(now, Timer::Persist, self.probe_delay());
+        self.start_user_timeout(now, now);
     }
 
     fn on_delayed_ack_timeout(&mut self) {

@@ -45,11 +45,6 @@ impl Connection {
         self.steer(|steering| steering.ack_held_at = held_at);
     }
 
-    /// The ACK field of the next segment.
-    pub fn current_ack_point(&self) -> Seq {
-        self.ack_point()
-    }
-
     /// Sends `count` pure ACKs at once.
     pub fn send_acks(&mut self, count: u8) {
         if self.state.is_synchronized() {

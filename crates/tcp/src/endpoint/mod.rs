@@ -283,7 +283,7 @@ impl Endpoint {
         let Some(connection) = self.entries[index as usize].connection.as_deref_mut() else {
             return IcmpEffect::Ignored;
         };
-        let effect = connection.handle_icmp(now, error.kind, quoted.seq);
+        let effect = connection.handle_icmp_about(now, error.kind, quoted.seq, quoted.packet_len);
         self.mark_ready(index);
         effect
     }

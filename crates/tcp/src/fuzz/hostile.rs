@@ -32,7 +32,7 @@ struct Victim {
     iss: Seq,
     /// The peer's first sequence number, once the connection has taken a SYN.
     irs: Option<Seq>,
-    /// What was injected, as ranges of offsets from `irs`.
+    /// The injected data, as ranges of offsets from `irs`.
     injected: Ranges,
     written: u64,
     /// The last timestamp that the connection has sent.

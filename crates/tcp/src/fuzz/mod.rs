@@ -63,7 +63,7 @@ fn expire(connection: &mut Connection, now: Instant, mut sent: impl FnMut(Transm
     panic!("a deadline stays in the past: {:?} at {now}", connection.poll_timeout());
 }
 
-/// What holds of every connection at any time.
+/// Checks the invariants of every connection.
 fn check(connection: &Connection) {
     connection.assert_invariants();
     let config = connection.config();

@@ -14,7 +14,7 @@ use crate::state::State;
 
 /// Segments that one direction of the network holds; more are lost.
 const MOST_IN_FLIGHT: usize = 512;
-/// What both sides together may write: a run has to end.
+/// The most bytes that both sides together write: a run has to end.
 const MOST_WRITTEN: u64 = 100_000;
 /// One way, once the network is sound.
 const DELAY: Duration = Duration::from_millis(10);
@@ -25,7 +25,7 @@ struct End {
     written: u64,
     read: u64,
     closing: bool,
-    /// What it has sent and the network still holds.
+    /// Its segments in the network.
     sent: VecDeque<Segment>,
     /// When the network became sound: bytes sent again, and those left to be acknowledged.
     again_before: u64,
@@ -110,7 +110,7 @@ impl World {
     fn arrive(&mut self, side: usize, segment: &Segment) {
         let end = &mut self.ends[side];
         if end.connection.state() == State::Closed {
-            // What an endpoint answers to a segment that belongs to nobody (RFC 9293 section 3.10.7.1).
+            // An endpoint's answer to a segment without a connection (RFC 9293 section 3.10.7.1).
             if segment.flags & (Flags::ACK | Flags::RST) == Flags::ACK {
                 end.sent.push_back(Segment { seq: segment.ack, flags: Flags::RST, ..Segment::default() });
             }
@@ -122,7 +122,7 @@ impl World {
     }
 
     fn deliver_all(&mut self) {
-        // What they answer meanwhile goes too, within limits: two hosts may talk for ever.
+        // Their answers are delivered too, within limits: two hosts may answer each other for ever.
         for _ in 0..64 {
             for side in [0, 1] {
                 for _ in 0..self.ends[side].sent.len() {

@@ -152,26 +152,51 @@ impl Pair {
         }
     }
 
-    /// What would happen if the connection were in another state, or the segment another one.
+    /// Tries the same with the connection in another state, or with another segment.
     fn try_alternative(&mut self, end: usize, segment: &Segment, ecn: EcnField) {
+        let mut now = self.now;
         let mut connection = self.ends[end].clone();
-        let mut segment = segment.clone();
-        if self.rng.chance(0.3) {
-            intervene(self.now, &mut self.rng, &mut connection);
+        for _ in 0..self.rng.below(4) {
+            self.disturb(&mut now, &mut connection, segment, ecn);
         }
+        let mut segment = segment.clone();
         if self.rng.chance(0.7) {
             change(&mut self.rng, &connection, &mut segment);
         }
-        connection.handle_segment_both_ways(self.now, &segment, ecn);
+        connection.handle_segment_both_ways(now, &segment, ecn);
         check(&connection);
-        while connection.poll_transmit_both_ways(self.now).is_some() {}
+        while connection.poll_transmit_both_ways(now).is_some() {}
+    }
+
+    /// Something happens to a copy before `segment` arrives: its next deadline passes (a probe or a keep-alive is under way then), its
+    /// application writes, another segment comes first, or the owner intervenes.
+    fn disturb(&mut self, now: &mut Instant, connection: &mut Connection, segment: &Segment, ecn: EcnField) {
+        match self.rng.below(7) {
+            0 => leave_a_keep_alive_unanswered(now, connection),
+            1 | 2 => {
+                if let Some((at, _)) = connection.poll_timeout() {
+                    *now = at.max(*now);
+                    connection.handle_timeout(*now);
+                }
+            }
+            3 => {
+                connection.write(*now, Bytes::from_static(&DATA[..self.rng.below(400) as usize]));
+            }
+            4 | 5 => {
+                let mut first = segment.clone();
+                change(&mut self.rng, connection, &mut first);
+                connection.handle_segment_both_ways(*now, &first, ecn);
+            }
+            _ => intervene(*now, &mut self.rng, connection),
+        }
+        while connection.poll_transmit_both_ways(*now).is_some() {}
     }
 
     fn intervene(&mut self) {
         let end = self.rng.below(2) as usize;
         intervene(self.now, &mut self.rng, &mut self.ends[end]);
         self.transmit(end);
-        // What stops a connection ends soon.
+        // A verb that stops a connection is lifted soon.
         if self.rng.chance(0.5) {
             lift_verbs(self.now, &mut self.ends[end]);
         }
@@ -182,7 +207,7 @@ impl Pair {
 fn change(rng: &mut Rng, connection: &Connection, segment: &mut Segment) {
     let bits = rng.next_u32();
     let options = &mut segment.options;
-    match bits % 14 {
+    match bits % 15 {
         0 => segment.window = 0,
         1 => segment.window = (bits >> 16) as u16,
         2 => segment.flags ^= Flags::ECE,
@@ -207,8 +232,23 @@ fn change(rng: &mut Rng, connection: &Connection, segment: &mut Segment) {
         }
         11 => segment.seq = segment.seq - (bits >> 30),
         12 => segment.ack = connection.snd_nxt() + (bits >> 30) - 1,
+        // The fields of ECN, also of RFC 9768, are cleared.
+        13 => segment.flags &= Flags::ACK | Flags::PSH,
         _ => segment.payload = Bytes::from_static(&DATA[..(bits >> 21) as usize]),
     }
+}
+
+/// The idle time of a keep-alive passes, and the owner has it off again before there is an answer.
+fn leave_a_keep_alive_unanswered(now: &mut Instant, connection: &mut Connection) {
+    let mut config = Config::clone(connection.config());
+    let idle = Duration::from_secs(2);
+    config.limits.keep_alive = Some(KeepAlive { idle, interval: Duration::from_secs(1), probes: 9 });
+    connection.reconfigure(*now, Arc::new(config.clone()));
+    *now += idle;
+    connection.handle_timeout(*now);
+    while connection.poll_transmit_both_ways(*now).is_some() {}
+    config.limits.keep_alive = None;
+    connection.reconfigure(*now, Arc::new(config));
 }
 
 /// The owner steers a connection, the application does something rare, or a router reports something.

@@ -131,6 +131,11 @@ fn received_as(disposition: Disposition) -> Script {
     let mut t = match disposition {
         Disposition::UnacceptableHandshakeAck | Disposition::NotASyn => Script::in_state(State::SynSent, plain()),
         Disposition::HandshakeAbandoned => Script::in_state(State::SynReceived, plain()),
+        Disposition::HandshakeDeferred => {
+            let mut config = plain();
+            config.limits.deferred_timeouts = 1;
+            Script::in_state(State::SynReceived, config)
+        }
         Disposition::AfterFin => Script::in_state(State::CloseWait, plain()),
         Disposition::Closed => Script::in_state(State::Closed, plain()),
         Disposition::PawsRejected => Script::established(stamped()),
@@ -146,6 +151,7 @@ fn received_as(disposition: Disposition) -> Script {
         Disposition::SynChallenged | Disposition::HandshakeAbandoned => {
             t.inject_as(disposition, flags(Flags::SYN).seq(1))
         }
+        Disposition::HandshakeDeferred => t.inject_as(disposition, seg().ack(1)),
         Disposition::NoAck => t.inject_as(disposition, flags(Flags::empty())),
         Disposition::AckOfUnsentData => t.inject_as(disposition, seg().ack(2)),
         Disposition::AckTooOld => t.inject_as(disposition, seg().ack(-20_000)),

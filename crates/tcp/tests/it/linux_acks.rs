@@ -67,7 +67,7 @@ fn linux_6_compresses_sacks() {
     t.expect_nothing();
     t.inject(seg().seq(27_001).data(1000));
     t.expect(ack(16_001).sack(&[(27_001, 28_001), (25_001, 26_001), (17_001, 24_001)]));
-    // What closes the gap is acknowledged at once, with what was held back.
+    // The segment that closes the gap is acknowledged at once, with those whose ACKs were delayed.
     t.inject(seg().seq(24_001).data(1000));
     t.expect_nothing();
     t.inject(seg().seq(16_001).data(1000));

@@ -1,7 +1,7 @@
 //! RFC 5482, the user timeout option.
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, ConnectionError, Event, Reason, RetryLimit, State, Timer};
+use holdover_tcp::{Config, ConnectionError, Event, Profile, Reason, RetryLimit, State, Timer, UserTimeoutConfig};
 use holdover_wire::{RareOptions, TcpOptions, UserTimeout};
 
 use crate::script::*;
@@ -162,4 +162,74 @@ fn the_user_timeout_and_a_closed_window() {
         assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout));
         assert!(t.millis() <= 20_000, "{}", t.millis());
     }
+}
+
+/// The data is sent at 0, 1 and 3 s; a window that closes at 0 is probed at 1, 3 and 7 s.
+// Claim: Under the profiles of Linux 6 a user timeout counts from the first retransmission of the loss episode, once its timer has run out, or
+// from the first zero-window probe, as by Linux 6.18; under the others from when the data was sent or the window closed.
+#[test]
+fn the_user_timeout_of_linux_runs_from_the_first_retransmission() {
+    for (profile, last_s) in [(Profile::Linux2_4, 5), (Profile::Linux6Cubic, 6)] {
+        let user_timeout = UserTimeoutConfig { timeout: Some(Duration::from_secs(5)), ..profile.config().user_timeout };
+        let config = Config { user_timeout, ..plain() };
+        let mut t = Script::established(config.clone());
+        t.write(10);
+        t.expect(data(1, 11));
+        t.at(1000).expect(data(1, 11).reason(Reason::Timeout));
+        t.at(3000).expect(data(1, 11).reason(Reason::Timeout));
+        t.expect_nothing_until(last_s * 1000 - 1);
+        t.expect_state(State::Established);
+        t.expect_nothing_until(last_s * 1000);
+        assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout), "{profile}");
+
+        let mut t = Script::established(config);
+        t.inject(seg().win(0));
+        t.write(10);
+        t.at(1000).expect(data(1, 2).reason(Reason::WindowProbe));
+        t.at(3000).expect(data(1, 2).reason(Reason::WindowProbe));
+        t.expect_nothing_until(last_s * 1000 - 1);
+        t.expect_state(State::Established);
+        t.expect_nothing_until(last_s * 1000);
+        assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout), "{profile}");
+    }
+}
+
+/// An ACK of a part of the data suspends the timeout. At the next retransmission by the timer it counts from the first retransmission again.
+#[test]
+fn the_user_timeout_of_linux_counts_from_the_start_of_the_episode() {
+    let linux = Profile::Linux6Cubic.config().user_timeout;
+    let user_timeout = UserTimeoutConfig { timeout: Some(Duration::from_secs(5)), ..linux };
+    let mut t = Script::established(Config { user_timeout, ..plain() });
+    t.write(2000);
+    t.expect_segments(1, 2001, Reason::NewData);
+    t.expect_no_timer(Timer::UserTimeout);
+    t.at(1000).expect(data(1, 1001).reason(Reason::Timeout));
+    t.expect_timer(Timer::UserTimeout, 6_000);
+    t.at(2000).inject(seg().ack(1001));
+    t.expect_no_timer(Timer::UserTimeout);
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    let deadline = t.connection.deadline(Timer::Retransmit).expect("data is outstanding");
+    let again = deadline.saturating_since(t.instant(0)).as_millis();
+    t.at(again).expect(data(1001, 2001).reason(Reason::Timeout));
+    t.expect_timer(Timer::UserTimeout, 6_000);
+}
+
+/// The first retransmission may be a fast retransmit; a new setting of the same timeout changes nothing.
+#[test]
+fn the_user_timeout_of_linux_counts_from_a_fast_retransmit() {
+    let timeout = Some(Duration::from_secs(5));
+    let linux = Profile::Linux6Cubic.config().user_timeout;
+    let mut t = Script::established(Config { user_timeout: UserTimeoutConfig { timeout, ..linux }, ..plain() });
+    t.write(5000);
+    t.expect_segments(1, 5001, Reason::NewData);
+    t.at(100);
+    (0..3).for_each(|_| t.inject(seg()));
+    t.expect(data(1, 1001));
+    t.forget_sent();
+    t.expect_no_timer(Timer::UserTimeout);
+    let deadline = t.connection.deadline(Timer::Retransmit).expect("data is outstanding");
+    t.at(deadline.saturating_since(t.instant(0)).as_millis()).expect(data(1, 1001).reason(Reason::Timeout));
+    t.expect_timer(Timer::UserTimeout, 5_100);
+    t.steer(|connection, now| connection.set_user_timeout(now, timeout, false));
+    t.expect_timer(Timer::UserTimeout, 5_100);
 }

@@ -293,7 +293,7 @@ fn rfc3522_3_2_without_sack_a_spurious_fast_retransmit_is_not_repeated() {
 }
 
 /// Without SACK, more duplicates than outstanding segments show duplication or reordering (Linux `tcp_check_reno_reordering`):
-/// from then on, as many duplicates as there are outstanding segments are no sign of loss.
+/// from then on, as many duplicates as there are outstanding segments are not a sign of loss.
 #[test]
 fn more_duplicates_than_segments_raise_what_is_tolerated() {
     for undo in [false, true] {

@@ -79,7 +79,7 @@ fn rfc5961_10_challenges_are_limited_in_each_second() {
         t.inject_as(Disposition::AckOfUnsentData, seg().ack(9));
         t.inject_as(Disposition::OutsideWindow, seg().seq(30_000).data(1));
         t.expect_nothing();
-        // A duplicate of earlier data is no attack: its ACK may have been lost.
+        // A duplicate of earlier data is not an attack: its ACK may have been lost.
         t.inject_as(Disposition::DuplicateData, seg().seq(-10).data(5));
         t.expect(ack(1).reason(Reason::DuplicateData));
     }

@@ -119,7 +119,7 @@ fn rfc9293_3_9_2_2_soft_errors() {
     assert_eq!(icmp(&mut t, Unreachable::Port, -1), IcmpEffect::Ignored);
 }
 
-/// A retransmission whose doubling is undone was no attempt over a working path: where R2 is a number of retransmissions,
+/// A retransmission whose doubling is undone was not an attempt over a working path: where R2 is a number of retransmissions,
 /// messages do not make it come sooner.
 #[test]
 fn rfc6069_messages_do_not_end_a_connection() {
@@ -140,7 +140,7 @@ fn rfc6069_messages_do_not_end_a_connection() {
     assert!(t.connection.retransmits() <= 2, "{}", t.connection.retransmits());
 }
 
-/// The segments that were too big are cut and retransmitted, which is no sign of congestion.
+/// The segments that were too big are cut and retransmitted, which is not a sign of congestion.
 #[test]
 fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
     let mut t = Script::established(plain());
@@ -155,7 +155,7 @@ fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
     t.expect(data(1001, 1761).reason(Reason::LossRecovery));
     t.expect(data(1761, 2001).reason(Reason::LossRecovery));
     t.expect_cwnd(10, None);
-    // The last segment was small enough, and arrives: its duplicate ACKs are no sign of congestion either.
+    // The last segment was small enough, and arrives: its duplicate ACKs are not a sign of congestion either.
     (0..5).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.expect_cwnd(10, None);
@@ -191,13 +191,57 @@ fn rfc1191_what_is_not_believed() {
     assert_eq!(t.connection.snd_mss(), 512, "as if it were 552");
     t.expect(data(1, 513));
     t.expect(data(513, 1001));
-    // A router from before RFC 1191 does not report its MTU.
+}
+
+/// Section 7.1: a router from before RFC 1191 does not report its MTU. It is taken to be the next plateau, until the least that is believed.
+// Claim: If an IPv4 router reports no MTU, it is taken to be the next smaller common one, and under the profiles of Linux 6 the least that is
+// believed, as by Linux 6.18.
+#[test]
+fn rfc1191_7_1_an_mtu_that_is_not_reported_is_guessed() {
+    let unreported = Unreachable::PacketTooBig { mtu: 0 };
     let mut t = Script::established(plain());
     t.write(1000);
     t.expect(data(1, 1001));
-    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 0 }, 0), IcmpEffect::SmallerSegments);
-    assert_eq!(t.connection.snd_mss(), 984);
-    t.forget_sent();
+    for expected in [966, 512] {
+        assert_eq!(icmp(&mut t, unreported, 0), IcmpEffect::SmallerSegments);
+        assert_eq!(t.connection.snd_mss(), expected);
+        t.expect(data(1, 1 + i64::from(expected)).reason(Reason::LossRecovery));
+        t.forget_sent();
+    }
+    assert_eq!(icmp(&mut t, unreported, 0), IcmpEffect::Ignored);
+    let mut t = Script::established(Config { path_mtu: Profile::Linux6Cubic.config().path_mtu, ..plain() });
+    t.write(1000);
+    t.expect(data(1, 1001));
+    assert_eq!(icmp(&mut t, unreported, 0), IcmpEffect::SmallerSegments);
+    t.expect(data(1, 513).reason(Reason::LossRecovery));
+    t.expect(data(513, 1001).reason(Reason::LossRecovery));
+}
+
+/// Section 5: the plateau is that below the packet that was dropped. Ten segments of a flight are dropped and reported one after another, while
+/// the first of them are already retransmitted.
+#[test]
+fn rfc1191_5_the_reports_of_one_flight_lower_the_mtu_once() {
+    let mut t = Script::connect(Config { mss: 1_460, ..plain() });
+    t.expect(our_syn());
+    t.inject(syn_ack().mss(1_460));
+    t.expect(ack(1).reason(Reason::HandshakeAck));
+    let unreported = Unreachable::PacketTooBig { mtu: 0 };
+    t.write(14_600);
+    (0..10).for_each(|index| t.expect(data(1 + 1_460 * index, 1_461 + 1_460 * index)));
+    let una = t.connection.snd_una();
+    let mut report = |index: u32, packet_len| {
+        let seq = una + 1_460 * index;
+        let effect = t.steer(|connection, now| connection.handle_icmp_about(now, unreported, seq, packet_len));
+        t.forget_sent();
+        (effect, t.connection.snd_mss())
+    };
+    assert_eq!(report(0, 1_500), (IcmpEffect::SmallerSegments, 1_452));
+    for index in 1..10 {
+        assert_eq!(report(index, 1_500), (IcmpEffect::Ignored, 1_452), "{index}");
+    }
+    // The retransmission of the first is dropped as well.
+    assert_eq!(report(0, 1_492), (IcmpEffect::SmallerSegments, 966));
+    assert_eq!(report(1, 1_492), (IcmpEffect::Ignored, 966));
 }
 
 /// RFC 8201 section 4: less than 1280 bytes, or no MTU at all, is not believed.

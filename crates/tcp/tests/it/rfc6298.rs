@@ -87,7 +87,7 @@ fn rfc6298_2_5_never_more_than_the_ceiling() {
     t.expect_timer(Timer::Retransmit, at + 60_000);
 }
 
-/// Karn: an ACK of a retransmitted segment is no sample. An ACK inside of such a segment is none either.
+/// Karn: an ACK of a retransmitted segment is not a sample, nor is an ACK inside of such a segment.
 #[test]
 fn rfc6298_3_no_sample_from_a_retransmission() {
     let mut t = after_handshake(config(), 100);

@@ -135,7 +135,7 @@ fn rfc8985_6_2_reordering_that_was_seen_makes_time_decide() {
     assert_eq!(t.connection.counters().recoveries, 0);
 }
 
-/// What was sent again at the instant of an ACK is waited for like anything else that may be reordered.
+/// A segment retransmitted at the instant of an ACK may be reordered, like any other.
 #[test]
 fn rfc8985_6_2_a_retransmission_of_this_instant_is_waited_for() {
     let mut t = at_100_ms(no_probe());
@@ -152,7 +152,7 @@ fn rfc8985_6_2_a_retransmission_of_this_instant_is_waited_for() {
     t.at(at).expect(data(2001, 3001).reason(Reason::FastRetransmit));
     t.inject(seg().sack(&[(6001, 8001), (3001, 6001)]));
     t.expect(data(13_001, 14_001).reason(Reason::NewData));
-    // What has just been sent is delivered already: its round trip of zero leaves only the reordering window.
+    // A segment that was just sent is delivered already: its round trip of zero leaves only the reordering window.
     t.inject(seg().sack(&[(8001, 9001), (13_001, 14_001), (3001, 8001)]));
     t.expect_segments(9001, 12_001, Reason::LossRecovery);
     t.expect_nothing();

@@ -303,7 +303,7 @@ fn rfc9768_3_2_2_marks_are_counted() {
     }
 }
 
-/// A mark reduces the window once for what is outstanding, as an echo of RFC 3168 does; CWR is no signal.
+/// A mark reduces the window once for what is outstanding, as an echo of RFC 3168 does; CWR is not a signal.
 #[test]
 fn rfc9768_3_2_2_a_count_that_grows_reduces_once_in_a_round() {
     let mut t = agreed(rfc());

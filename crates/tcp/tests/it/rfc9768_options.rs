@@ -122,7 +122,7 @@ fn rfc9768_3_2_3_2_a_timeout_ends_options_that_never_passed() {
     t.inject(seg().ack(1_001).and(ace(5)));
     t.write(500);
     assert!(t.take_sent().options.accurate_ecn.is_none());
-    // Once data with options was acknowledged, a timeout is no such sign.
+    // Once data with options was acknowledged, a timeout is not such a sign.
     let mut t = Script::connect(with_option());
     t.expect(our_syn().and(ALL_FLAGS));
     t.at(50).inject(syn_ack().and(ace(0b010)).ecn_option(&[1, 0, 1]));

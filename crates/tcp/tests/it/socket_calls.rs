@@ -1,11 +1,11 @@
 //! Functions of a connection for sockets beyond RFC 9293's calls: corks, writes with more to follow, reads into a buffer,
-//! options that are set late; and PSH, which marks the end of a write.
+//! options that are set late, records, ACKs at once, handshakes that end with data; and PSH, which marks the end of a write.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::Duration;
-use holdover_tcp::{Config, Disposition, KeepAlive, Profile, Reason, Timer};
+use holdover_tcp::{Config, Disposition, KeepAlive, Profile, Reason, State, Timer};
 use holdover_wire::Flags;
 
 use crate::script::*;
@@ -139,4 +139,82 @@ fn a_merged_arrival_does_not_count_as_one_large_segment() {
     t.inject(seg().data(9000));
     t.forget_sent();
     assert_eq!(t.connection.rcv_mss(), 1000);
+    let mut config = linux_6();
+    config.receive.merged_segment_bytes = Some(700);
+    let mut t = Script::established(config);
+    t.inject(seg().data(9000));
+    t.forget_sent();
+    assert_eq!(t.connection.rcv_mss(), 700);
+}
+
+/// Writes a record.
+fn write_record(t: &mut Script, len: usize) {
+    t.steer(|connection, now| {
+        connection.write(now, Bytes::from(vec![0; len]));
+        connection.end_record();
+    });
+}
+
+#[test]
+fn a_record_shares_no_segment_with_what_follows() {
+    let mut t = Script::established(linux_6());
+    let lengths = |t: &mut Script, flags: Flags| {
+        let sent = t.take_sent();
+        assert_eq!(sent.flags, Flags::ACK | flags);
+        sent.payload.len()
+    };
+    t.write(100);
+    assert_eq!(lengths(&mut t, Flags::PSH), 100);
+    // It could still grow, as far as Nagle's algorithm knows, until something stands behind it.
+    write_record(&mut t, 300);
+    t.expect_nothing();
+    write_record(&mut t, 1200);
+    assert_eq!((lengths(&mut t, Flags::PSH), lengths(&mut t, Flags::empty())), (300, 1000));
+    t.expect_nothing();
+    t.write(50);
+    assert_eq!(lengths(&mut t, Flags::PSH), 200);
+    t.expect_nothing();
+    t.inject(seg().ack(1601));
+    assert_eq!(lengths(&mut t, Flags::PSH), 50);
+}
+
+#[test]
+fn quick_acks_send_what_waits_once_all_is_read() {
+    let mut t = Script::established(linux_6());
+    t.steer(|connection, _| connection.set_quick_ack(false));
+    t.inject(seg().data(500));
+    t.read(500);
+    t.expect_nothing();
+    t.steer(|connection, _| connection.set_quick_ack(true));
+    t.expect(ack(501));
+    t.steer(|connection, _| connection.set_quick_ack(false));
+    t.inject(seg().seq(501).data(500));
+    t.steer(|connection, _| connection.set_quick_ack(true));
+    t.expect_nothing();
+    t.read(500);
+    t.expect(ack(1001));
+}
+
+/// Linux `tcp_check_req` and `syn_ack_recalc`.
+#[test]
+fn a_deferred_handshake_ends_with_data_or_after_its_timeouts() {
+    let deferred = || {
+        let mut config = linux_6();
+        config.limits.deferred_timeouts = 2;
+        let mut t = Script::in_state(State::SynReceived, config);
+        t.inject_as(Disposition::HandshakeDeferred, seg().ack(1));
+        t.expect_nothing();
+        t.expect_state(State::SynReceived);
+        t
+    };
+    let mut with_data = deferred();
+    with_data.inject(seg().ack(1).data(4));
+    with_data.expect(ack(5));
+    with_data.expect_state(State::Established);
+    let mut without = deferred();
+    without.expect_nothing_until(2_999);
+    without.at(3_000);
+    assert_eq!(without.take_sent().flags, Flags::SYN | Flags::ACK);
+    without.inject(seg().ack(1));
+    without.expect_state(State::Established);
 }

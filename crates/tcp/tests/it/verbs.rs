@@ -65,7 +65,7 @@ fn retransmit_now_in_the_handshake() {
     t.expect_timer(Timer::Retransmit, 1400);
     t.inject(syn_ack());
     t.expect(ack(1));
-    // The retransmission is no sign of congestion: the window stays as it would have been.
+    // The retransmission is not a sign of congestion: the window stays as it would have been.
     t.expect_cwnd(10, None);
     let mut t = Script::in_state(State::FinWait1, plain());
     assert!(t.steer(|connection, now| connection.retransmit_now(now, AfterRetransmit::Keep)));

@@ -114,7 +114,6 @@ fn hold_ack_point() {
     t.expect(ack(1).win(10_000).reason(Reason::Ack));
     t.read(2000);
     assert_eq!(t.rcv_nxt(), 2001);
-    assert_eq!(Some(t.connection.current_ack_point()), held);
     // Retransmitted, because no data was acknowledged.
     t.inject_as(Disposition::DuplicateData, seg().seq(1).data(1000));
     t.expect(ack(1).reason(Reason::DuplicateData));

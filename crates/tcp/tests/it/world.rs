@@ -35,7 +35,7 @@ pub(crate) struct Path {
     /// Routers mark instead of dropping: at random, and above this number of segments in the queue.
     pub(crate) mark: f64,
     pub(crate) mark_above: usize,
-    /// What a device on the path does to ECN.
+    /// The treatment of ECN by a device on the path.
     pub(crate) ecn: EcnDevice,
     /// Segments sent in these periods are lost.
     pub(crate) outages: Vec<(Instant, Instant)>,
@@ -71,7 +71,7 @@ impl Path {
     }
 }
 
-/// What a device on the path does to ECN in every packet of one direction.
+/// The treatment of ECN by a device on the path, in every packet of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EcnDevice {
     Transparent,

@@ -3,7 +3,7 @@
 use holdover_base::{Duration, Instant};
 
 use super::Tolerance;
-use super::experiment::{Case, Experiment, Known, Length, Measure, Value};
+use super::experiment::{Case, Experiment, Length, Measure, Value};
 use super::outage::{MS, RTT};
 use super::peer::{Happening, Wire};
 use super::subject::{Observation, RtoMax, Setup, Subject, TrialError, run};
@@ -121,10 +121,6 @@ fn give_up() -> Experiment {
             Measure { name: "timed out", tolerance: Tolerance::Exact },
         ],
         cases,
-        known: &[Known {
-            case: "user timeout",
-            measure: "",
-            why: "Linux counts a user timeout from the first retransmission by the timer on, the profiles from when the data was sent.",
-        }],
+        known: &[],
     }
 }

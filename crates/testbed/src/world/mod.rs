@@ -60,7 +60,7 @@ use host::{Host, HostPlan};
 use interface::{Interface, Received, Refused};
 use router::{Router, RouterPlan};
 
-/// Which parts of a world are real.
+/// The parts of a world that are real.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RealOptions {
     /// Hosts that stay simulated although they have applications: a kernel then communicates with the project's own

@@ -3,7 +3,7 @@
 //!
 //! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
 //! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure. On a kernel older than the one
-//! that the profiles model, a difference is no failure: the test reports it.
+//! that the profiles model, a difference is not a failure: the test reports it.
 
 // Claim: Around outages the same profiles behave as Linux 6.18: backoff, retry limits, closed windows, freezes, and the effect of
 // ACKs, ICMP errors and data on a sender that has backed off. Results: docs/conformance/linux-6.18.md.

@@ -118,7 +118,7 @@ fn a_download_survives(outage: OutageKind, forwards_after: u64) {
 /// Neither side resolves the other before the path carries packets.
 fn late_forwarding_drops_arp(_: &Namespace) {
     let layer2 = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };
-    let mut config = world(layer2, one_outage(300, 600), Duration::from_millis(1_500));
+    let mut config = world(layer2, one_outage(300, 1_400), Duration::from_millis(1_500));
     config.flows = vec![upload(1_000_000, false)];
     let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
     let phone = Watch::start(world.namespace(PHONE).expect("it is a kernel"), ETHERNET_INTERFACE);
@@ -130,8 +130,8 @@ fn late_forwarding_drops_arp(_: &Namespace) {
     let lost = seen.iter().position(|(_, state)| !state.carrier).expect("carrier is lost");
     let back = seen[lost..].iter().find(|(_, state)| state.carrier).expect("carrier is back");
     let known = seen[lost..].iter().find(|(_, state)| state.known).expect("its router is found again");
-    assert!((590..1_500).contains(&after_start(back.0)), "{seen:?}");
-    assert!(after_start(known.0) >= 2_090, "{seen:?}");
+    assert!((1_390..2_300).contains(&after_start(back.0)), "{seen:?}");
+    assert!(after_start(known.0) >= 2_890, "{seen:?}");
 }
 
 /// IPv4's address and routes are gone for the duration of its outage and half a second more; IPv6 is not affected.

@@ -156,7 +156,7 @@ impl PacketEndpoint for Listener {
     fn handle_timeout(&mut self, _: Instant) {}
 }
 
-/// Each answer is due at a time after its request that is no multiple of a clock tick; `Echo` fails on an early call.
+/// Each answer is due at a time after its request that is not a multiple of a clock tick; `Echo` fails on an early call.
 fn deadlines_are_kept(namespace: &Namespace) {
     let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
     let delay = Duration::from_nanos(2_345_678);

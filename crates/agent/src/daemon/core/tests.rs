@@ -6,9 +6,9 @@ use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection, Resumed, WakeOutcome};
 
 use super::*;
-use crate::control::Word;
+use crate::control::EventKind;
 use crate::link_watch::schedule::Schedule;
-use crate::link_watch::{Families, LinkChange, LinkState};
+use crate::link_watch::{Families, LinkChange, LinkCondition};
 use crate::path_engine::PathConnection;
 use crate::path_engine::PathEngine;
 
@@ -181,7 +181,7 @@ fn reported(diary: &Diary) -> Vec<String> {
     std::mem::take(&mut *diary.borrow_mut())
 }
 
-fn command(core: &mut Core<Fakes>, event: Word, interface: Option<&str>) -> Result<Vec<String>, Refusal> {
+fn command(core: &mut Core<Fakes>, event: EventKind, interface: Option<&str>) -> Result<Vec<String>, Refusal> {
     let request = SignalRequest { event, interface: interface.map(str::to_owned), lead: None };
     core.handle_command(Instant::from_secs(9), &request)
 }
@@ -263,7 +263,7 @@ fn packets_overrule_a_source_that_reports_down() {
     let now = Instant::from_secs(100);
     core.handle_signal(now, &Signal::new(now, "wwan0", LinkEvent::Down, Source::Schedule));
     core.handle_ready(now, "wwan0");
-    assert_eq!(core.status(now, NOON).links[0].state, LinkState::Up);
+    assert_eq!(core.status(now, NOON).links[0].state, LinkCondition::Up);
     hear(&mut core, 102, "wwan0", Source::Carrier, LinkEvent::Down);
     hear(&mut core, 160, "wwan0", Source::Carrier, UP);
     core.handle_ready(now, "wwan0");
@@ -330,16 +330,16 @@ fn refusals_of_the_kernel_are_reported() {
 #[test]
 fn a_command_reaches_the_links_that_it_names() {
     let (mut core, diary) = core("", 0);
-    assert_eq!(command(&mut core, Word::Down, None), Err(Refusal::NoLinks));
+    assert_eq!(command(&mut core, EventKind::Down, None), Err(Refusal::NoLinks));
     appear(&mut core, "wlan0", true);
     appear(&mut core, "wwan0", true);
     appear(&mut core, "lo", false);
     reported(&diary);
-    assert_eq!(command(&mut core, Word::Down, None), Ok(vec!["wlan0".to_owned(), "wwan0".to_owned()]));
-    assert_eq!(command(&mut core, Word::Up, Some("wwan0")), Ok(vec!["wwan0".to_owned()]));
+    assert_eq!(command(&mut core, EventKind::Down, None), Ok(vec!["wlan0".to_owned(), "wwan0".to_owned()]));
+    assert_eq!(command(&mut core, EventKind::Up, Some("wwan0")), Ok(vec!["wwan0".to_owned()]));
     assert_eq!(reported(&diary), ["wlan0 down", "wwan0 down", "wwan0 up"]);
     for unknown in ["lo", "eth9"] {
-        let refused = command(&mut core, Word::Up, Some(unknown)).unwrap_err();
+        let refused = command(&mut core, EventKind::Up, Some(unknown)).unwrap_err();
         assert!(refused.to_string().ends_with("it manages: wlan0, wwan0"), "{refused}");
     }
 }
@@ -360,7 +360,7 @@ fn actions_are_reported_and_outcomes_counted() {
     let status = core.status(Instant::from_secs(20), NOON);
     let link = &status.links[0];
     let outcomes = &link.record.outcomes;
-    assert_eq!((link.state, link.state_s, link.record.outages), (LinkState::Up, 3.0, 1));
+    assert_eq!((link.state, link.state_s, link.record.outages), (LinkCondition::Up, 3.0, 1));
     assert_eq!((outcomes.at_once.count, outcomes.later.count, outcomes.never), (1, 0, 0));
     assert_eq!((link.record.down_s, outcomes.saved_s), (7.0, Some(0.75)));
     let connection = &status.connections[0];

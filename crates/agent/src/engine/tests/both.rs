@@ -220,6 +220,7 @@ impl<'a> Both<'a> {
     pub(super) fn compare(&mut self) {
         for connection in self.connections {
             assert_eq!(self.kernel.flow(connection).as_ref(), self.native.flows.get(&connection), "{connection}");
+            self.native.compare_stage(connection);
         }
     }
 

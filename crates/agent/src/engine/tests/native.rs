@@ -7,6 +7,8 @@ use super::*;
 /// The shell of this process, with tables of flows and predictions like the kernel's.
 pub(super) struct Native {
     pub(super) flows: BTreeMap<Connection, Flow>,
+    /// The table of a host of the simulator.
+    pub(super) simulated: HostFlows,
     pub(super) places: Vec<Place>,
     pub(super) predictions_before: Vec<Option<Prediction>>,
     pub(super) rules: Rules,
@@ -15,7 +17,8 @@ pub(super) struct Native {
 impl Native {
     pub(super) fn new(rules: Rules) -> Self {
         let places = vec![Place::default(); PREDICTIONS as usize / 2];
-        Self { flows: BTreeMap::new(), places, predictions_before: vec![None; PREDICTIONS as usize], rules }
+        let simulated = HostFlows::default();
+        Self { flows: BTreeMap::new(), simulated, places, predictions_before: vec![None; PREDICTIONS as usize], rules }
     }
 
     pub(super) fn place(key: &Key) -> usize {
@@ -33,15 +36,21 @@ impl Native {
     ) -> (Verdict, Option<Notice>) {
         let key = Key::new(connection);
         let segment = packet.tcp().expect("it is TCP");
-        if direction == Direction::Outgoing {
-            if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
-                self.forget(connection);
-            }
-            if comparison::begins_flow(packet, segment) {
-                self.flows.entry(connection).or_default();
-            }
+        let finding = Flow::find_at_host(self.flows.get(&connection), direction, packet, segment);
+        // The simulator sets SYNs of strangers aside.
+        if direction == Direction::Outgoing || finding == Finding::FlowKnown {
+            let environment = Environment { now, link: &Link::new(link), rules: &self.rules };
+            let _ = self.simulated.handle_packet(connection, environment, direction, &mut packet.clone(), form);
         }
-        let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
+        if matches!(finding, Finding::FlowBegins | Finding::FlowEnds) {
+            self.remove(connection);
+        }
+        let flow = match finding {
+            Finding::FlowKnown => self.flows.get_mut(&connection),
+            Finding::FlowBegins => Some(self.flows.entry(connection).or_default()),
+            Finding::FlowUnseen | Finding::FlowEnds => None,
+        };
+        let Some(flow) = flow else { return (Verdict::Pass, None) };
         if !flow.is_exempt() {
             comparison::note_frame(flow, direction, frame(connection));
         }
@@ -51,14 +60,27 @@ impl Native {
     }
 
     pub(super) fn forget(&mut self, connection: Connection) {
+        self.simulated.remove(connection);
+        self.remove(connection);
+    }
+
+    fn remove(&mut self, connection: Connection) {
         let key = Key::new(connection);
-        for direction in [Direction::Outgoing, Direction::Incoming] {
+        for direction in Direction::BOTH {
             self.places[Self::place(&key)].free(&key, direction);
         }
         self.flows.remove(&connection);
     }
 
+    /// Compares when the flow of a connection has begun, and whether it is over, with the simulator.
+    pub(super) fn compare_stage(&self, connection: Connection) {
+        let stage = |flow: &Flow| (flow.began_at(), flow.is_over());
+        let flow = self.flows.get(&connection).map(stage);
+        assert_eq!(flow, self.simulated.get(connection).map(stage), "{connection}");
+    }
+
     pub(super) fn order(&mut self, connection: Connection, order: OrderRecord) {
+        self.simulated.handle_order(connection, &order);
         let place = &mut self.places[Self::place(&Key::new(connection))];
         if let Some(flow) = self.flows.get_mut(&connection) {
             flow.handle_order(place, &order);

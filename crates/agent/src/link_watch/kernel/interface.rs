@@ -24,6 +24,14 @@ impl Interface {
         self.addresses.iter().filter(|&&address| Family::of(address) == family).copied().collect()
     }
 
+    /// The kernel reports losses of carrier once a second (`linkwatch_schedule_work`): one after another, of any interface, may be over
+    /// before it is reported, and then only their number shows it.
+    pub(super) fn note_carrier(&mut self, can_carry: bool, losses: Option<u32>) {
+        let before = std::mem::replace(&mut self.carrier_losses, losses);
+        self.has_flickered |= self.can_carry && can_carry && before.is_some() && losses > before;
+        self.can_carry = can_carry;
+    }
+
     pub(super) fn note_neighbour(&mut self, now: Instant, address: IpAddr, state: Reachability) {
         if state != Reachability::Fixed {
             self.fixed.remove(&address);
@@ -42,7 +50,7 @@ impl Interface {
                 self.fixed.insert(address);
             }
             // After the carrier returns, the kernel's first probes may be lost on a path that does not forward yet:
-            // connections are being woken on it anyway, and this is no second outage.
+            // connections are being woken on it anyway, and this is not a second outage.
             Reachability::Failed => {
                 if self.answering.remove(&address) || !self.has_returned {
                     self.failed.insert(address);
@@ -72,6 +80,10 @@ impl Interface {
             self.has_returned |= self.has_carried;
             self.failed.clear();
             self.answering.clear();
+        }
+        if std::mem::take(&mut self.has_flickered) && self.can_carry {
+            self.has_returned = true;
+            self.report_of(now, Source::Carrier, Families::BOTH, Families::NONE, changes);
         }
         let routes = &self.routes;
         let leads_to = |router: &IpAddr| routes.iter().any(|route| route.next_hop == Some(*router));

@@ -6,7 +6,7 @@
 //! | bond, team, bridge | its members (`IFLA_MASTER`) |
 //! | WireGuard, and tunnels that are not bound to a device | the routes to their endpoints, which the shell looks up ([`Tunnel`], [`KernelEvent::Endpoints`]) |
 //! | GRE, IPIP, SIT, XFRM, VXLAN that are bound to a device | that device |
-//! | TUN devices (OpenVPN, tailscale), whose endpoint the kernel does not know | the default routes of other links |
+//! | TUN devices (OpenVPN, tailscale), whose endpoint the kernel does not know | the default routes of other links; nothing if the device stands in for these ([`StandIn`]) |
 //!
 //! Of a link below, its carrier and the links below it count; for tunnels also that it has not lost its addresses of the IP version
 //! of the tunnel's packets, and that the next hop is not known to be silent. It need not be managed itself.
@@ -15,10 +15,11 @@
 //! Until then the kernel keeps the tunnel's packets in a short queue, sends one request a second, and then sends all of
 //! them at once: a wake over the tunnel would show the peers a round trip that includes this wait.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Interface, Interfaces, KernelEvent};
+use super::{DefaultRoute, Interface, Interfaces, KernelEvent};
 use crate::link_watch::{Family, Source};
 
 /// The stacking of an interface, from its link message.
@@ -140,7 +141,7 @@ impl Interfaces {
             let mut found = self.ways(index, interface);
             found.retain(|way| way.index != index);
             // For a tunnel without known endpoint: the last routes.
-            if found.is_empty() && &*interface.kind == TUN {
+            if found.is_empty() && interface.is_tunnel && &*interface.kind == TUN {
                 found.clone_from(&interface.lower.ways);
             }
             ways.insert(index, found);
@@ -193,7 +194,7 @@ impl Interfaces {
                 let members = self.interfaces.iter().filter(|(_, other)| other.lower.stacking.part_of == Some(index));
                 members.map(|(&index, _)| Way { index, family: None, hop: None }).collect()
             }
-            TUN => self.default_ways(),
+            TUN if interface.is_tunnel => self.default_ways(),
             _ if bound.is_some() => bound.into_iter().collect(),
             _ => endpoints.clone().unwrap_or_default(),
         }
@@ -225,6 +226,7 @@ impl Interfaces {
         // It is gone itself; an interface in another namespace would not have been named.
         let Some(lower) = self.interfaces.get(&way.index).filter(|lower| lower.is_named) else { return true };
         !lower.can_carry
+            || lower.has_flickered
             || way.family.is_some_and(|family| lower.has_lost(Source::Address, family))
             || way.hop.is_some_and(|hop| lower.is_silent(hop) || self.unresolved_below.contains(&(way.index, hop)))
     }
@@ -234,6 +236,57 @@ impl Interfaces {
         if let Some(interface) = self.interfaces.get_mut(&index) {
             interface.lower.endpoints = ways;
         }
+    }
+}
+
+/// A TUN device that stands in for other links when they fail, as a modem with a program for a driver does: its default routes have
+/// higher metrics than theirs. A TUN device with a better route than theirs, of either IP version, sends its packets over them.
+///
+/// It remains one while its routes are the same and one of these links has a default route: NetworkManager adds 20,000 to the metrics
+/// of a link that fails its connectivity check.
+#[derive(Debug, Default)]
+pub(super) struct StandIn {
+    /// The links whose routes had lower metrics.
+    links: BTreeSet<u32>,
+    /// Its own routes then.
+    routes: BTreeSet<DefaultRoute>,
+}
+
+/// The default routes over uplinks of a kind other than tunnels.
+pub(super) fn routes_of_links(interfaces: &BTreeMap<u32, Interface>) -> Vec<(u32, DefaultRoute)> {
+    let is_link = |known: &Interface| known.is_named && known.may_be_uplink && !is_tunnel(&known.kind);
+    let links = interfaces.iter().filter(|(_, known)| is_link(known));
+    links.flat_map(|(&index, known)| known.routes.iter().map(move |&route| (index, route))).collect()
+}
+
+impl Interface {
+    /// Compares the default routes with those of other links.
+    pub(super) fn note_rank(&mut self, of_links: &[(u32, DefaultRoute)]) {
+        if &*self.kind != TUN {
+            return;
+        }
+        let rivals = |own: DefaultRoute| {
+            of_links.iter().filter(move |(_, other)| (other.is_ipv6, other.table) == (own.is_ipv6, own.table))
+        };
+        let rank = |own: &DefaultRoute| Some(own.metric.cmp(&rivals(*own).map(|(_, other)| other.metric).min()?));
+        match self.routes.iter().filter_map(rank).filter(|rank| rank.is_ne()).min() {
+            Some(Ordering::Greater) => {
+                let stand_in = self.stand_in.get_or_insert_default();
+                for &own in &self.routes {
+                    let better = rivals(own).filter(|(_, other)| other.metric < own.metric);
+                    stand_in.links.extend(better.map(|&(index, _)| index));
+                    stand_in.routes.insert(own);
+                }
+            }
+            Some(_) => {
+                let rivals: BTreeSet<u32> =
+                    self.routes.iter().flat_map(|&own| rivals(own)).map(|&(index, _)| index).collect();
+                let routes = &self.routes;
+                self.stand_in.take_if(|known| !routes.is_subset(&known.routes) || known.links.is_disjoint(&rivals));
+            }
+            None => {}
+        }
+        self.is_tunnel = self.stand_in.is_none();
     }
 }
 

@@ -20,6 +20,7 @@ fn link(index: u32, name: &str, can_carry: bool) -> KernelEvent {
         is_loopback,
         is_set_up: true,
         can_carry,
+        carrier_losses: None,
         has_neighbours,
         stacking,
     }
@@ -97,7 +98,7 @@ fn a_lost_and_restored_link_reports_each_change_once() {
 fn an_address_in_place_of_another_is_a_move() {
     let mut interfaces = Interfaces::new();
     assert_eq!(reports(&mut interfaces, [link(3, "wlan0", true), address(3, "192.0.2.7", true)]), ["wlan0 there"]);
-    // An additional address is no move, nor is one of another family.
+    // An additional address is not a move, nor is one of another family.
     assert_eq!(
         reports(&mut interfaces, [address(3, "192.0.2.8", true), address(3, "2001:db8::7", true)]),
         [] as [&str; 0]
@@ -162,7 +163,7 @@ fn a_default_router_that_does_not_answer_is_a_cut() {
         reports(&mut interfaces, news),
         ["wlan0 neighbour down", "wlan0 neighbour up", "wlan0 neighbour down", "wlan0 neighbour up"]
     );
-    // Other neighbours on the link, and neighbours on another link, are no routers.
+    // Other neighbours on the link, and neighbours on another link, are not routers.
     let others = [neighbour(3, "192.0.2.99", Reachability::Failed), neighbour(4, "192.0.2.1", Reachability::Failed)];
     assert_eq!(reports(&mut interfaces, others), [] as [&str; 0]);
     // A second router is enough.
@@ -211,6 +212,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
             is_loopback: name == "lo",
             is_set_up: true,
             can_carry: true,
+            carrier_losses: None,
             has_neighbours: true,
             stacking: Stacking::default(),
         };
@@ -225,10 +227,36 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
         is_loopback: false,
         is_set_up: true,
         can_carry: true,
+        carrier_losses: None,
         has_neighbours: true,
         stacking: Stacking::default(),
     };
     assert_eq!(reports(&mut interfaces, [route(5, "192.0.2.1", true), link]), ["eth0 eligible"]);
+}
+
+// Claim: A loss of carrier that was over before the kernel reported it is seen by the kernel's count of losses, as down and up; one
+// that was reported is not seen twice.
+#[test]
+fn a_loss_of_carrier_without_a_message_of_its_own_is_counted() {
+    let counted = |can_carry, count| {
+        let mut link = link(3, "wlan0", can_carry);
+        if let KernelEvent::Link { carrier_losses, .. } = &mut link {
+            *carrier_losses = count;
+        }
+        link
+    };
+    let mut interfaces = connected();
+    let none = [] as [&str; 0];
+    assert_eq!(reports(&mut interfaces, [counted(true, Some(5))]), none, "the first count is no change");
+    assert_eq!(reports(&mut interfaces, [counted(true, Some(5))]), none);
+    assert_eq!(reports(&mut interfaces, [counted(true, Some(6))]), ["wlan0 carrier down", "wlan0 carrier up"]);
+    assert_eq!(reports(&mut interfaces, [counted(false, Some(7))]), ["wlan0 carrier down"]);
+    assert_eq!(reports(&mut interfaces, [counted(true, Some(9))]), ["wlan0 carrier up"]);
+    assert_eq!(
+        reports(&mut interfaces, [counted(true, None), counted(true, Some(9))]),
+        none,
+        "kernels without a count"
+    );
 }
 
 #[test]
@@ -282,6 +310,7 @@ fn unreported_route_removals_are_inferred() {
         is_loopback: false,
         is_set_up: false,
         can_carry: false,
+        carrier_losses: None,
         has_neighbours: true,
         stacking: Stacking::default(),
     };
@@ -465,6 +494,7 @@ fn default_routers_can_be_probed_unless_static() {
         is_loopback: false,
         is_set_up: true,
         can_carry: true,
+        carrier_losses: None,
         has_neighbours: false,
         stacking: Stacking::default(),
     };
@@ -479,7 +509,7 @@ fn the_last_answers_of_default_routers_are_kept() {
     interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));
     let answered_at = interfaces.default_routers("wlan0").unwrap().answered_at;
     assert_eq!(answered_at, [("192.0.2.1".parse().unwrap(), Instant::from_secs(9))].into());
-    // Without a route to it, it is no default router.
+    // Without a route to it, it is not a default router.
     reports(&mut interfaces, [route(3, "192.0.2.1", false), route(3, "192.0.2.1", true)]);
     assert_eq!(interfaces.default_routers("wlan0").unwrap().answered_at, [].into());
 }

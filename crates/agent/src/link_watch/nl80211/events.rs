@@ -2,11 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 
 use holdover_host::generic_netlink::{GenericEvents, GenericNotification, u32_value, value};
+use holdover_host::nl80211::ASSOCIATION_GROUP;
 
-use super::{ASSOCIATION_GROUP, INTERFACE, Station, StationError, bssid_of};
+use super::{INTERFACE, Station, StationError, bssid_of};
 use crate::link_watch::Dbm;
 use crate::link_watch::association::{Bssid, WifiEvent};
 
@@ -21,9 +21,6 @@ pub struct EventBatch {
     /// Events were lost; associations must be queried.
     pub is_torn: bool,
 }
-
-/// The kernel's directory of wireless devices; it exists if cfg80211 is loaded.
-const WIRELESS_DEVICES: &str = "/sys/class/ieee80211";
 
 /// Commands of nl80211 (`enum nl80211_commands`, `linux/nl80211.h`).
 mod command {
@@ -51,11 +48,6 @@ mod attribute {
 const BSSID_AT: usize = 16;
 
 impl WifiEvents {
-    /// Whether this kernel has wireless devices. A query of nl80211 without any would load its module.
-    pub fn is_possible() -> bool {
-        Path::new(WIRELESS_DEVICES).exists()
-    }
-
     /// Subscribes.
     ///
     /// # Errors

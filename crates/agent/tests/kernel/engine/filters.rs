@@ -48,7 +48,7 @@ fn tc(arguments: &[&str]) -> String {
 pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
-    let kinds = [Direction::Outgoing, Direction::Incoming].map(|way| Kind::bulk(Congestion::Cubic, way));
+    let kinds = Direction::BOTH.map(|way| Kind::bulk(Congestion::Cubic, way));
     let traffic = Traffic::start(near, &wire.far, &kinds);
     let mut engine = OtherProcess::engine_as_filters();
     traffic.wait_for(500_000);

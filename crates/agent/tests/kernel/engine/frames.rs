@@ -65,7 +65,7 @@ pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) 
     let far = ethernet(near);
     let mut kinds = Kind::various();
     let bulk = |way| Kind { bulk: Some(ByteCount(1 << 20)), ..Kind::bulk(Congestion::Cubic, way) };
-    kinds.extend([Direction::Outgoing, Direction::Incoming].map(bulk));
+    kinds.extend(Direction::BOTH.map(bulk));
     let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
     let traffic = Traffic::start(near, &far, &kinds);
     let mut rng = Rng::new(5);

@@ -30,7 +30,7 @@ pub(crate) fn hung_in_a_fading_it_lets_packets_pass(near: &Namespace) {
 fn stop_after(near: &Namespace, event: &str, within: Duration) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
-    let kinds = [Direction::Outgoing, Direction::Incoming].map(|way| Kind::bulk(Congestion::Cubic, way));
+    let kinds = Direction::BOTH.map(|way| Kind::bulk(Congestion::Cubic, way));
     let traffic = Traffic::start(near, &wire.far, &kinds);
     let mut engine = OtherProcess::engine(None);
     traffic.wait_for(500_000);

@@ -52,7 +52,7 @@ fn is_woken(router: &Namespace, attach: impl FnOnce(&Namespace, &Namespace) -> E
     }
     let phone = join_phone(router);
     let engine = attach(router, &phone);
-    let kinds = [Direction::Outgoing, Direction::Incoming].map(|way| Kind::bulk(Congestion::Cubic, way));
+    let kinds = Direction::BOTH.map(|way| Kind::bulk(Congestion::Cubic, way));
     let traffic = phone.enter(|| Traffic::start(&phone, &wire.far, &kinds)).unwrap();
     let resumed = traffic.resume_after_outages(&wire, &engine, OUTAGE, RESUMED_WITHIN);
     eprintln!("the later of upload and download: {resumed:?} after the link was up");

@@ -83,7 +83,7 @@ impl Kind {
             timestamps,
             sack,
             ipv6,
-            ways: vec![Direction::Outgoing, Direction::Incoming],
+            ways: Direction::BOTH.to_vec(),
             bulk: is_bulk.then_some(ByteCount(32 * 1024)),
             is_signed: false,
         };
@@ -153,9 +153,17 @@ impl Traffic {
     pub(crate) fn wait_for(&self, bytes: u64) {
         let deadline = clock::now() + LIMIT;
         let before: Vec<u64> = self.streams.iter().map(Stream::received).collect();
-        for (stream, before) in self.streams.iter().zip(before) {
-            while stream.received() < before + bytes {
-                assert!(clock::now() < deadline, "{}: nothing arrives", stream.name);
+        let arrived = |number: usize| self.streams[number].received() - before[number];
+        for (number, stream) in self.streams.iter().enumerate() {
+            while arrived(number) < bytes {
+                if clock::now() >= deadline {
+                    let others: Vec<u64> = (0..before.len()).map(arrived).collect();
+                    panic!(
+                        "{}: {} of {bytes} bytes arrive, and {others:?} in all streams",
+                        stream.name,
+                        arrived(number)
+                    );
+                }
                 sleep(StdDuration::from_millis(2));
             }
         }

@@ -1,4 +1,4 @@
-//! A flood of SYNs that nobody answers, while all connections go on: who keeps a place in the table of connections.
+//! A flood of SYNs without answers, while all connections continue: which of them stay in the table of connections.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::Failed;
 use super::connections::Connections;
 use super::daemon::Daemon;
 
-/// Who sends the SYNs.
+/// The sender of the SYNs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Flooder {
@@ -34,7 +34,7 @@ impl Flooder {
     }
 }
 
-/// What a flood does.
+/// The effect of a flood.
 #[derive(Debug, Serialize)]
 pub(super) struct FloodCost {
     pub(super) flooder: Flooder,

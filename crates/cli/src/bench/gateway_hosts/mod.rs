@@ -27,7 +27,7 @@ pub(super) use table::table;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// What is measured.
+/// The settings of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Settings {
     /// Mobile hosts.

@@ -43,7 +43,7 @@ pub(super) struct ReturnCost {
     pub(super) detected_s: f64,
     /// The daemon's share of one processor while all are known to be absent.
     pub(super) daemon_share: f64,
-    /// What waits at the gateway for all hosts just before the first one returns.
+    /// The packets that wait at the gateway for all hosts just before the first one returns.
     pub(super) waiting_packets: u64,
     pub(super) waiting_bytes: u64,
     /// The time that the link needs for these bytes.
@@ -64,7 +64,7 @@ pub(super) struct ReturnCost {
     pub(super) dropped_at_link: u64,
 }
 
-/// What the fixed host sends on each connection: ten segments, an initial window (RFC 6928).
+/// The data of the fixed host on each connection: ten segments, an initial window (RFC 6928).
 const BYTES: usize = 14_480;
 
 /// How long all are known to be absent.

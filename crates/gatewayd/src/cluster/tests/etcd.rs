@@ -53,6 +53,9 @@ impl Store {
 
     pub(super) fn expire(&mut self, now: Instant) {
         let ended: Vec<u64> = self.leases.extract_if(.., |_, until| *until <= now).map(|(lease, _)| lease).collect();
+        if ended.is_empty() {
+            return;
+        }
         let names: Vec<String> = self
             .gateways
             .iter()
@@ -74,7 +77,9 @@ impl Store {
 
     /// The changes after a revision, and the current one; `None` if they were compacted.
     pub(super) fn changes_after(&self, after: u64) -> Option<(u64, Vec<Change>)> {
-        let changes = self.history.iter().filter(|change| change.epoch > after).cloned().collect();
+        // Revisions only grow, and all watches ask at every tick.
+        let known = self.history.partition_point(|change| change.epoch <= after);
+        let changes = self.history[known..].to_vec();
         (after >= self.compacted || after == self.revision).then_some((self.revision, changes))
     }
 

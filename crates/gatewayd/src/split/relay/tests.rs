@@ -22,11 +22,11 @@ fn relayed() -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
     let relaying = spawn(move || {
         let (mut pipes, counter) = (Pipes::default(), AtomicU64::new(0));
         loop {
-            for side in [Side::Client, Side::Server] {
+            for end in [RelayEnd::Client, RelayEnd::Server] {
                 // As EPOLLPRI announces it.
-                let socket = if side == Side::Client { &relay.client } else { &relay.server };
+                let socket = if end == RelayEnd::Client { &relay.client } else { &relay.server };
                 let urgent = is_at_urgent(socket.as_fd());
-                relay.note(side, Ready { read: true, write: true, urgent });
+                relay.note(end, Ready { read: true, write: true, urgent });
             }
             match relay.advance(&mut pipes, [&counter, &counter])? {
                 Progress::Over => {

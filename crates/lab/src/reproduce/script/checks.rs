@@ -5,10 +5,16 @@ use rhai::{Array, Dynamic, Engine, EvalAltResult, Map};
 
 use super::{Fallible, number, numbers, short};
 
+/// The key of the verdict without tolerance, in the findings of checks that have one.
+pub(super) const STRICT: &str = "strict";
+
 pub(super) fn register(engine: &mut Engine) {
     engine.register_fn("within", |x: Dynamic, least: Dynamic, most: Dynamic| -> Fallible<Map> {
         let (least, most) = (number(&least)?, number(&most)?);
         range_check(&numbers(&x)?, least, most, &format!("expected {} to {}", short(least), short(most)))
+    });
+    engine.register_fn("within", |x: Dynamic, least: Dynamic, most: Dynamic, share: f64| -> Fallible<Map> {
+        widened_range(&numbers(&x)?, (number(&least)?, number(&most)?), share)
     });
     engine.register_fn("at_least", |x: Dynamic, least: Dynamic| -> Fallible<Map> {
         let least = number(&least)?;
@@ -33,14 +39,20 @@ pub(super) fn register(engine: &mut Engine) {
     engine.register_fn("rising", |list: Array, slack: f64| trend(&list, slack, 1.0));
     engine.register_fn("fails", |why: &str| finding(false, why));
     engine.register_fn("every", |checks: Array| -> Fallible<Map> {
-        let mut holds = true;
+        let (mut holds, mut strict) = (true, None);
         let mut found = Vec::new();
         for check in checks {
             let map = check.try_cast::<Map>().ok_or("every takes a list of checks")?;
-            holds &= map.get("holds").and_then(|holds| holds.as_bool().ok()).ok_or("every takes a list of checks")?;
+            let flag = |key: &str| map.get(key).and_then(|flag| flag.as_bool().ok());
+            holds &= flag("holds").ok_or("every takes a list of checks")?;
+            strict = flag(STRICT).map(|one| one && strict.unwrap_or(true)).or(strict);
             found.push(map.get("found").map(ToString::to_string).unwrap_or_default());
         }
-        Ok(finding(holds, &found.join("; ")))
+        let mut map = finding(holds, &found.join("; "));
+        if let Some(strict) = strict {
+            map.insert(STRICT.into(), (strict && holds).into());
+        }
+        Ok(map)
     });
 }
 
@@ -62,6 +74,19 @@ fn range_check(list: &[f64], least: f64, most: f64, expected: &str) -> Fallible<
     let outside = list.iter().filter(|x| **x < least || **x > most).count();
     let of = if list.len() > 1 { format!(", {outside} of {} outside", list.len()) } else { String::new() };
     Ok(finding(false, &format!("{found}, {expected}: off by {}{share}{of}", short(off))))
+}
+
+/// Whether all numbers are in a range whose bounds are moved outwards by `share` of each, and whether they are in it as it is.
+fn widened_range(list: &[f64], (least, most): (f64, f64), share: f64) -> Fallible<Map> {
+    let words = format!("expected {} to {} ± {} %", short(least), short(most), short(share * 100.0));
+    let mut map = range_check(list, least - share * least.abs(), most + share * most.abs(), &words)?;
+    let strict = list.iter().all(|x| (least..=most).contains(x));
+    if !strict {
+        let found = map.get("found").map(ToString::to_string).unwrap_or_default();
+        map.insert("found".into(), format!("{found}; not in {} to {} itself", short(least), short(most)).into());
+    }
+    map.insert(STRICT.into(), strict.into());
+    Ok(map)
 }
 
 fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {

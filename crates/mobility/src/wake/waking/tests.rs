@@ -24,6 +24,8 @@ struct Crowd {
     now: Instant,
     /// The clients whose kernel has a second message outstanding.
     outstanding: BTreeSet<u16>,
+    /// How long peers take to answer after the cut.
+    peers_take: Duration,
     /// When each packet in the link's queue has left it.
     queue: VecDeque<Instant>,
     /// Messages that found it full.
@@ -62,6 +64,7 @@ impl Crowd {
             wake: Wake::new(WakeConfig::all()),
             now,
             outstanding: BTreeSet::new(),
+            peers_take: Duration::ZERO,
             queue: VecDeque::new(),
             dropped: 0,
             poked: Vec::new(),
@@ -178,7 +181,7 @@ impl Crowd {
             return;
         }
         if let Some(left_at) = self.transmit(SERVICE) {
-            self.acks.insert((left_at + ROUND_TRIP, client), Seq::new(1 + 2 * MESSAGE));
+            self.acks.insert((left_at + ROUND_TRIP + self.peers_take, client), Seq::new(1 + 2 * MESSAGE));
         } else {
             self.dropped += 1;
             self.lost.insert((self.now + RETRANSMISSION_TIMEOUT, client));
@@ -220,6 +223,19 @@ fn waking_many_takes_as_long_as_their_data() {
     assert_eq!(crowd.done.len(), 1000);
     let last = crowd.done.values().max().map(|at| at.saturating_since(back_at));
     assert!(last.is_some_and(|last| last < Duration::from_millis(2_000)), "{last:?}");
+}
+
+// Claim: Many connections whose peers take longer to answer than before the cut are woken forty at a time after the first ones.
+#[test]
+fn peers_that_take_their_time_hold_up_the_others_little() {
+    let mut crowd = Crowd::new(1000);
+    crowd.peers_take = Duration::from_millis(60);
+    let back_at = crowd.now;
+    crowd.come_back(0..1000);
+    crowd.run(6_000);
+    assert_eq!(crowd.done.len(), 1000);
+    let last = crowd.done.values().max().map(|at| at.saturating_since(back_at));
+    assert!(last.is_some_and(|last| last < Duration::from_millis(4_000)), "{last:?}");
 }
 
 // Claim: When the last of many connections has had its turn, one whose message was lost before is tried again at once, and not after
@@ -294,4 +310,28 @@ fn resumed_connections_are_not_poked() {
     crowd.wake.handle_timeout(crowd.now);
     let made: Vec<_> = std::iter::from_fn(|| crowd.wake.control.poll_transmit()).collect();
     assert!(made.iter().all(|(_, made)| made.direction == Direction::Outgoing), "{made:?}");
+}
+
+// Claim: Of many connections whose data may have been answered before the cut, the messages to their peers and their own data fit into a
+// queue of 75 packets.
+#[test]
+fn messages_to_many_peers_fit_into_the_queue() {
+    for clients in [12, 40, 80, 200, 1_000] {
+        let mut crowd = Crowd::connected(clients);
+        let (ack, payload) = (Seq::new(1 + MESSAGE), Bytes::from_static(b"an answer"));
+        let answer = Segment { seq: Seq::new(1), ack, flags: Flags::ACK, payload, ..Segment::default() };
+        for client in 0..clients {
+            crowd.pass(client, Direction::Incoming, answer.clone());
+        }
+        crowd.now += Duration::from_secs(2);
+        for client in 0..clients {
+            crowd.send(client, Seq::new(1 + MESSAGE));
+        }
+        crowd.now += ROUND_TRIP / 2;
+        crowd.cut();
+        crowd.come_back(0..clients);
+        crowd.run(4 * u64::from(clients) + 1_000);
+        assert_eq!(crowd.peers_poked.len(), usize::from(clients));
+        assert_eq!((crowd.done.len(), crowd.dropped), (usize::from(clients), 0), "{clients} clients");
+    }
 }

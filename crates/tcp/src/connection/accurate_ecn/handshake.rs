@@ -123,7 +123,7 @@ impl Connection {
         is_due && self.accurate_ecn.as_ref().is_some_and(|state| state.reflects && !state.is_linux())
     }
 
-    /// The SYN-ACK that answers our SYN after SYNs have crossed. Its flags reflect our SYN and are no count. Our ACK of it has the count:
+    /// The SYN-ACK that answers our SYN after SYNs have crossed. Its flags reflect our SYN and are not a count. Our ACK of it has the count:
     /// our own SYN-ACK may have brought the peer to ESTABLISHED.
     pub(in crate::connection) fn check_crossed_syn_ack(&mut self, segment: &Segment) {
         let arriving = self.ecn.arriving;

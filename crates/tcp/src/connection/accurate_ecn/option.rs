@@ -10,7 +10,7 @@ use crate::state::State;
 
 /// The order of the options that we send: that of Linux, in which ECT(1) comes first.
 pub(super) const ORDER: AccurateEcnOrder = AccurateEcnOrder::One;
-/// Options that are due after the ECN field of arriving packets changed: two, so that the loss of one is no harm.
+/// Options that are due after the ECN field of arriving packets changed: two, so that the loss of one does no harm.
 pub(super) const OPTIONS_AFTER_CHANGE: u8 = 2;
 /// A byte counter that passes a multiple of this calls for an option, or its 24 bits might wrap unseen.
 pub(super) const BYTES_BETWEEN_OPTIONS: u32 = 1 << 22;

@@ -17,6 +17,7 @@ fn link(index: u32, kind: &str, can_carry: bool, stacking: Stacking) -> KernelEv
         is_loopback: false,
         is_set_up: true,
         can_carry,
+        carrier_losses: None,
         has_neighbours: true,
         stacking,
     }
@@ -134,6 +135,101 @@ fn a_tun_device_follows_the_default_route_of_others() {
     let mut alone = Interfaces::new();
     let news = [link(UPPER, "tun", true, Stacking::default()), route(UPPER, 50, true), route(UPPER, 50, false)];
     assert_eq!(heard(&mut alone, news), [] as [&str; 0]);
+}
+
+// Claim: A TUN device whose default route is worse than another link's is no tunnel over that link: it stays when the link goes, its
+// route then leads, and tunnels move to it.
+#[test]
+fn a_tun_device_that_stands_in_for_others_is_no_tunnel() {
+    const STAND_IN: u32 = 4;
+    let mut interfaces = connected(link(UPPER, "tun", true, Stacking::default()));
+    let stand_in = link(STAND_IN, "tun", true, Stacking::default());
+    assert_eq!(heard(&mut interfaces, [route(UPPER, 50, true), stand_in, route(STAND_IN, 700, true)]), [] as [&str; 0]);
+    let leads = |interfaces: &Interfaces| interfaces.interfaces[&STAND_IN].leads.contains(Family::Ipv4);
+    assert!(!interfaces.interfaces[&STAND_IN].is_tunnel && interfaces.interfaces[&UPPER].is_tunnel);
+    assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+    assert!(!interfaces.interfaces[&STAND_IN].lower.is_cut && !leads(&interfaces));
+    heard(&mut interfaces, [route(WLAN, 600, false), KernelEvent::HopsBelow { index: STAND_IN }]);
+    assert!(leads(&interfaces) && !interfaces.interfaces[&UPPER].lower.is_cut, "the tunnel has moved");
+    assert_eq!(heard(&mut interfaces, [link(STAND_IN, "tun", false, Stacking::default())]), ["down"]);
+}
+
+// Claim: A VPN's TUN device with a better default route than the link's in one IP version, and a worse one in the other, is a tunnel over
+// the link, and does not take its route.
+#[test]
+fn a_tun_device_with_one_better_route_is_a_tunnel() {
+    let ipv6 = |index, metric| {
+        let next_hop = Some(format!("fe80::{index}").parse().unwrap());
+        let route = DefaultRoute { is_ipv6: true, table: MAIN, next_hop, metric };
+        KernelEvent::DefaultRoute { index, route, change: RouteChange::Added }
+    };
+    for metric in [0, 50] {
+        let mut interfaces = connected(link(UPPER, "tun", true, Stacking::default()));
+        let news = [ipv6(WLAN, 600), ipv6(UPPER, 1024), route(UPPER, metric, true)];
+        assert_eq!(heard(&mut interfaces, news), [] as [&str; 0]);
+        assert!(interfaces.interfaces[&UPPER].is_tunnel);
+        assert!(interfaces.interfaces[&WLAN].leads.are_both());
+        assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+    }
+}
+
+// Claim: A TUN device that stands in for a link still does when the link's metric is raised above its own; over another link, or with
+// a better route of its own, it is a tunnel.
+#[test]
+fn a_stand_in_stays_one_when_the_metric_of_the_link_is_raised() {
+    let standing_in = || {
+        let mut interfaces = connected(link(UPPER, "tun", true, Stacking::default()));
+        assert_eq!(heard(&mut interfaces, [route(UPPER, 700, true)]), [] as [&str; 0]);
+        assert!(!interfaces.interfaces[&UPPER].is_tunnel);
+        interfaces
+    };
+    let raised = [route(WLAN, 20_600, true), route(WLAN, 600, false)];
+    for raised in [raised.clone(), [raised[1].clone(), raised[0].clone()]] {
+        let mut interfaces = standing_in();
+        assert_eq!(heard(&mut interfaces, raised), [] as [&str; 0]);
+        assert!(!interfaces.interfaces[&UPPER].is_tunnel);
+        assert!(interfaces.interfaces[&UPPER].leads.contains(Family::Ipv4));
+        assert_eq!(heard(&mut interfaces, [wlan(false)]), [] as [&str; 0], "its own packets do not use the link");
+    }
+    let mut interfaces = standing_in();
+    let other = [link(4, "", true, Stacking::default()), route(4, 800, true), route(WLAN, 600, false)];
+    assert_eq!(heard(&mut interfaces, other), ["down", "up"], "its packets use the other link from now on");
+    assert!(interfaces.interfaces[&UPPER].is_tunnel, "its route is better than the only other link's");
+    let mut interfaces = standing_in();
+    assert_eq!(heard(&mut interfaces, [route(UPPER, 50, true), route(UPPER, 700, false)]), [] as [&str; 0]);
+    assert!(interfaces.interfaces[&UPPER].is_tunnel);
+    assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+}
+
+// Claim: A loss of carrier that only the kernel's count shows is passed on to the VLANs, bonds and tunnels above.
+#[test]
+fn a_counted_loss_of_carrier_is_passed_on() {
+    let counted = |index, part_of, count| {
+        let mut link = link(index, "", true, Stacking { part_of, ..Stacking::default() });
+        if let KernelEvent::Link { carrier_losses, .. } = &mut link {
+            *carrier_losses = Some(count);
+        }
+        link
+    };
+    let on = |below| Stacking { below: Some(below), ..Stacking::default() };
+    let mut interfaces = connected(link(8, "vlan", true, on(WLAN)));
+    assert_eq!(heard(&mut interfaces, [link(UPPER, "macvlan", true, on(8))]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [counted(WLAN, None, 5)]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [counted(WLAN, None, 6)]), ["down", "up"]);
+    assert_eq!(heard(&mut interfaces, [counted(WLAN, None, 6)]), [] as [&str; 0]);
+    // A bond goes with its last member.
+    let mut interfaces = connected(link(UPPER, "bond", true, Stacking::default()));
+    let members = [counted(20, Some(UPPER), 5), counted(21, Some(UPPER), 5), counted(20, Some(UPPER), 6)];
+    assert_eq!(heard(&mut interfaces, members), [] as [&str; 0]);
+    let gone = link(20, "", false, Stacking { part_of: Some(UPPER), ..Stacking::default() });
+    assert_eq!(heard(&mut interfaces, [gone, counted(21, Some(UPPER), 6)]), ["down", "up"]);
+    // A tunnel waits for its next hop, as after other losses.
+    let mut interfaces = connected(link(UPPER, "wireguard", true, Stacking::default()));
+    let endpoints = KernelEvent::Endpoints { index: UPPER, ways: over(&[WLAN]) };
+    assert_eq!(heard(&mut interfaces, [endpoints, counted(WLAN, None, 5)]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [counted(WLAN, None, 6)]), ["down"]);
+    assert_eq!(interfaces.take_hops_below().len(), 1);
+    assert_eq!(heard(&mut interfaces, [KernelEvent::HopsBelow { index: WLAN }]), ["up"]);
 }
 
 #[test]

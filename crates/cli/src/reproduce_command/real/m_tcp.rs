@@ -5,21 +5,19 @@ use std::process::ExitCode;
 
 use holdover_gatewayd::config::Config;
 use holdover_gatewayd::features;
-use holdover_testbed::{Privilege, kernel_release};
+use holdover_testbed::kernel_release;
 use serde::Serialize;
 
+use super::CANNOT_WORK;
 use crate::bench::{Quartiles, RouterTimes, router_times};
 use crate::command_support::{print, print_error, print_json, with_causes};
 
 /// The paper whose measurements have a counterpart.
-const PAPER: &str = "m-tcp";
+pub(super) const PAPER: &str = "m-tcp";
 
 /// Figure 17, in microseconds: packets of any size that are forwarded; the smallest packets with M-TCP.
 const FORWARDED_US: f64 = 31.0;
 const M_TCP_US: f64 = 91.0;
-
-/// The exit status if this machine cannot run it, as that of `holdover gateway`.
-const CANNOT_WORK: u8 = 77;
 
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
@@ -35,17 +33,7 @@ struct Counterpart {
 }
 
 /// Measures it and prints it.
-pub(super) fn run(what: Option<&str>, json: bool) -> ExitCode {
-    let paper = what.and_then(|what| what.split('/').next());
-    if paper != Some(PAPER) {
-        print_error(&format_args!("--real is for {PAPER}: of other papers there is nothing to measure of a daemon"));
-        return ExitCode::from(2);
-    }
-    // Before the first thread.
-    if let Err(error) = Privilege::acquire() {
-        print_error(&format_args!("--real needs network namespaces: {error}"));
-        return ExitCode::from(CANNOT_WORK);
-    }
+pub(super) fn run(json: bool) -> ExitCode {
     let missing = features::examine(&Config::default()).into_iter().find(|feature| feature.needed && !feature.fine);
     if let Some(missing) = missing {
         print_error(&format_args!("--real needs what the gateway needs; {}: {}", missing.name, missing.found));

@@ -1,0 +1,100 @@
+//! Tests of the path that data takes, and of others when it is silent: UPDATEs with an echo request (RFC 8046 section 5.4).
+//! [`Reachability`](super::reachability) decides which.
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+
+use super::Event;
+use super::association::Association;
+use super::local::Local;
+use super::reachability::{Between, MOST_OTHERS, PathState};
+
+impl Association {
+    /// The path of data, given the usual one.
+    pub(super) fn route(&mut self, local: &Local, usual: Between) -> Between {
+        let paths = &self.paths;
+        self.reachability.route(usual, |(src, dst)| paths.is_active(dst) && local.locators.contains(&src))
+    }
+
+    /// Data is sent on a path.
+    pub(super) fn note_sent(&mut self, local: &Local, now: Instant, between: Between) {
+        if local.config.path_check.is_some() && self.paths.is_active(between.1) {
+            self.reachability.note_sent(now, between);
+        }
+    }
+
+    /// An authentic packet of the peer arrived on a path.
+    pub(super) fn note_heard(&mut self, local: &mut Local, now: Instant, between: Between, is_data: bool) {
+        self.reachability.note_heard(now, between, is_data);
+        self.report_path(local);
+    }
+
+    /// The response to an echo request arrived on a path; `false` if it was no test of that path.
+    pub(super) fn take_test_answer(&mut self, local: &mut Local, now: Instant, echo: &Bytes, between: Between) -> bool {
+        let is_test = self.reachability.note_answer(now, echo, between);
+        self.report_path(local);
+        is_test
+    }
+
+    pub(super) fn path_check_deadline(&self, local: &Local) -> Option<Instant> {
+        let config = local.config.path_check.as_ref().filter(|_| self.is_usable())?;
+        self.reachability.poll_timeout(config)
+    }
+
+    /// Sends the tests that are due.
+    pub(super) fn check_paths(&mut self, local: &mut Local, now: Instant) {
+        let Some(config) = local.config.path_check.filter(|_| self.is_usable()) else { return };
+        let paths = &self.paths;
+        let due =
+            self.reachability.handle_timeout(now, &config, |used| other_paths(paths.active(), &local.locators, used));
+        self.report_path(local);
+        for between in due {
+            let (id, nonce) = (self.updates.next_id(), local.random());
+            let nonce = self.reachability.note_test(between, id, nonce);
+            let request = self.request(id, nonce);
+            if let Ok(test) = self.update(local, request) {
+                self.send_question_on(local, &test, between);
+            }
+        }
+    }
+
+    fn report_path(&mut self, local: &mut Local) {
+        let peer = self.peer;
+        local.events.extend(self.reachability.take_change().map(|change| match change {
+            PathState::Silent { between, instead } => Event::PathSilent { peer, between, instead },
+            PathState::Answers { between, after } => Event::PathAnswers { peer, between, after },
+        }));
+    }
+}
+
+/// Other paths than this one, between verified addresses of the peer and those of this host: those from the preferred addresses of this
+/// host first.
+fn other_paths(active: impl Iterator<Item = IpAddr>, own: &[IpAddr], used: Between) -> Vec<Between> {
+    let of_family = |dst: IpAddr| own.iter().copied().filter(move |src| src.is_ipv4() == dst.is_ipv4()).enumerate();
+    let mut paths: Vec<(usize, Between)> =
+        active.flat_map(|dst| of_family(dst).map(move |(rank, src)| (rank, (src, dst)))).collect();
+    paths.retain(|(_, between)| *between != used);
+    paths.sort_by_key(|(rank, _)| *rank);
+    paths.truncate(MOST_OTHERS);
+    paths.into_iter().map(|(_, between)| between).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn paths_from_preferred_addresses_come_first() {
+        let own = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(address);
+        let peer = ["198.51.100.1", "198.51.100.9", "2001:db8:9::1"].map(address);
+        let others = other_paths(peer.into_iter(), &own, (own[0], peer[0]));
+        assert_eq!(others, [(own[0], peer[1]), (own[2], peer[2]), (own[1], peer[0])]);
+        assert_eq!(other_paths([peer[0]].into_iter(), &own[..1], (own[0], peer[0])), []);
+    }
+}
