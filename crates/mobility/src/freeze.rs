@@ -15,9 +15,10 @@
 //!
 //! **No delay.** A ZWA should not wait for a delayed-ACK timer, but a filter must not acknowledge data that the host's TCP has not
 //! acknowledged: a segment that passed the filter may have been dropped after it. So the filter prompts the TCP. Every TCP answers a
-//! segment without data just below the window, like a keep-alive of the peer, at once with its current ACK (RFC 9293 section 3.10.7.4), and
-//! the answer passes the filter. TCPs limit such answers (RFC 5961 section 10; Linux to two a second without data); without an answer, the
-//! data is acknowledged when the host's TCP does so by itself.
+//! segment below the window, like a keep-alive of the peer, at once with its current ACK (RFC 9293 section 3.10.7.4), and the answer passes
+//! the filter. The prompt has one byte, of data that the TCP has acknowledged, as keep-alives may have (RFC 9293 section 3.8.4):
+//! Linux limits its answers to segments without data to two a second, and a lone segment at the end then waits for the delayed-ACK timer,
+//! often until after the cut. The answer's DSACK of that byte is taken off.
 //!
 //! **Failure modes.** The prediction was wrong: [`LinkEvent::Recovered`] thaws, or else a deadline does. Continuous warnings over a link
 //! that works freeze a connection once, and not again before they have paused. The ZWA is lost: every following ACK repeats it. The sender
@@ -28,7 +29,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
+use holdover_wire::{Flags, Packet, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 
 use crate::round_trip::RoundTrip;
 use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
@@ -146,6 +147,8 @@ struct State {
     repeat_at: Option<Instant>,
     /// When the host's TCP is prompted to acknowledge.
     ask_at: Option<Instant>,
+    /// The end of the byte of the last prompt.
+    asked: Option<Seq>,
     /// The beginning of the warning that has frozen it without a cut.
     in_vain: Option<Instant>,
     /// [`WarningPeriod::Adaptive`]: the time after the warning.
@@ -315,6 +318,14 @@ fn mark(config: &FreezeConfig, packet: &mut Packet) {
     }
 }
 
+/// Takes the DSACK of the byte before `end` off `segment`.
+fn forget_dsack(segment: &mut Segment, end: Seq) {
+    let blocks = &mut segment.options.sack;
+    if blocks.as_slice().first() == Some(&SeqRange::new(end - 1, end)) {
+        *blocks = blocks.iter().skip(1).collect();
+    }
+}
+
 /// The state machine of one connection.
 impl State {
     /// Handles a warning, new or repeated.
@@ -385,6 +396,9 @@ impl State {
             return;
         }
         segment.window = 0;
+        if let Some(end) = self.asked.take() {
+            forget_dsack(segment, end);
+        }
         self.ask_at = None;
         self.owed = self.owed.saturating_sub(1);
         if self.owed == 0 {
@@ -455,7 +469,7 @@ impl State {
     }
 
     /// Prompts the host's TCP to acknowledge its data.
-    fn ask(&self, connection: Connection, out: &mut Out) {
+    fn ask(&mut self, connection: Connection, out: &mut Out) {
         let (Some(acked), Some(heard), false) = (self.last_sent.ack(), self.heard, self.over) else { return };
         let segment = Segment {
             src_port: connection.remote.port(),
@@ -466,8 +480,9 @@ impl State {
             window: heard.window,
             urgent: 0,
             options: TcpOptions { timestamps: heard.timestamps, ..TcpOptions::default() },
-            payload: Bytes::new(),
+            payload: Bytes::from_static(&[0]),
         };
+        self.asked = Some(acked);
         let packet = Packet::new(connection.remote.ip(), connection.local.ip(), segment);
         out.ready.push_back(Injected { direction: Direction::Incoming, packet });
     }

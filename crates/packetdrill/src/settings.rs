@@ -320,6 +320,7 @@ impl Settings {
         };
         config.accurate_ecn = self.accurate_ecn(config.accurate_ecn);
         config.send.buffer_bytes = self.wmem[1].max(4_608);
+        config.send.max_buffer_bytes = self.wmem[2];
         config.receive.buffer_bytes = default / 2;
         config.receive.merged_segment_bytes = self.merged_segment;
         config.receive.max_buffer_bytes = (max / 2).max(default / 2);

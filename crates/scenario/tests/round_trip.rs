@@ -26,6 +26,7 @@ name = "m"
 
 [host.stack.send]
 buffer = "1 MiB"
+max_buffer = "2 MiB"
 nagle = false
 minshall = true
 window_update = "larger-or-zero"

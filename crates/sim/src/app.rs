@@ -184,7 +184,7 @@ impl Turn<'_> {
         // large chunks.
         let Some(id) = self.flow.connection(end) else { return };
         let Some(connection) = self.host.endpoint.connection(id) else { return };
-        let worth_it = u64::from(connection.config().send.buffer_bytes / 8).min(ZEROS.len() as u64).min(left);
+        let worth_it = u64::from(connection.send_buffer_bytes() / 8).min(ZEROS.len() as u64).min(left);
         if (connection.write_room() as u64) < worth_it.max(1) && left > 0 {
             return;
         }

@@ -170,6 +170,8 @@ pub enum AccurateEcnRules {
 pub struct SendConfig {
     /// Bytes that wait to be sent or acknowledged before [`crate::Connection::write`] takes no more.
     pub buffer_bytes: u32,
+    /// Up to which the buffer grows with the congestion window (Linux `tcp_sndbuf_expand`). It has its size for good if this is not more.
+    pub max_buffer_bytes: u32,
     /// Whether a small segment waits while data is outstanding (Nagle, RFC 9293 section 3.7.4).
     pub nagle: bool,
     /// Whether it waits only while another small segment is outstanding: the end of a write of several segments then goes out
@@ -186,8 +188,15 @@ pub struct SendConfig {
 }
 
 impl SendConfig {
+    /// A buffer of `bytes` that does not grow (`SO_SNDBUF`).
+    pub fn fix_buffer(&mut self, bytes: u32) {
+        self.buffer_bytes = bytes;
+        self.max_buffer_bytes = bytes;
+    }
+
     const RFC: Self = Self {
         buffer_bytes: 4 << 20,
+        max_buffer_bytes: 4 << 20,
         nagle: true,
         minshall: false,
         window_update: WindowUpdate::Rfc9293,

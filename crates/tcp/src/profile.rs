@@ -241,7 +241,14 @@ const fn linux_6(algorithm: Algorithm) -> Config {
         ecn: Ecn::Accept,
         // `tcp_ecn_option`, `tcp_ecn_option_beacon` and `tcp_ecn_fallback` of Linux 7.2.
         accurate_ecn: AccurateEcnConfig { rules: AccurateEcnRules::Linux, ..base.accurate_ecn },
-        send: SendConfig { minshall: true, window_update: WindowUpdate::LargerOrZero, ..base.send },
+        send: SendConfig {
+            // tcp_wmem.
+            buffer_bytes: 16 << 10,
+            max_buffer_bytes: 4 << 20,
+            minshall: true,
+            window_update: WindowUpdate::LargerOrZero,
+            ..base.send
+        },
         receive: ReceiveConfig {
             // tcp_rmem's default of 131072 bytes, half of which are window until the first full segment, and maximum of 32 MiB, of which
             // segments of 1448 bytes fill 160 256ths.

@@ -6,7 +6,7 @@ use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_sim::FlowStatus;
 use holdover_tcp::Profile;
-use holdover_wire::{Flags, Packet};
+use holdover_wire::{Flags, Packet, Seq, SeqRange};
 
 use crate::script::*;
 use crate::support::*;
@@ -80,10 +80,32 @@ fn an_ack_that_was_delayed_goes_out_with_the_freeze() {
     script.at(110).peer(from_peer(1001, 1000)).link(fading(50));
     let question = script.handed_in();
     assert_eq!(question.len(), 1);
-    assert_eq!((question[0].seq.value(), question[0].payload.len(), question[0].flags), (1000, 0, Flags::ACK));
+    assert_eq!((question[0].seq.value(), question[0].payload.len(), question[0].flags), (1000, 1, Flags::ACK));
     assert_eq!(script.host(from_host(2001, 400)).window, 0);
     script.at(110);
     assert!(script.sent().is_empty(), "the answer counts");
+}
+
+/// The byte of the prompt is one that the host has. Its DSACK does not leave, and other blocks do.
+#[test]
+fn the_dsack_of_a_prompt_stays_here() {
+    let block = |from: u32, to: u32| SeqRange::new(Seq::new(from), Seq::new(to));
+    for (reported, left) in [
+        (vec![block(1000, 1001)], vec![]),
+        (vec![block(1000, 1001), block(3001, 4001)], vec![block(3001, 4001)]),
+        (vec![block(900, 1001)], vec![block(900, 1001)]),
+        (vec![block(3001, 4001)], vec![block(3001, 4001)]),
+    ] {
+        let mut script = flowing(fixed(50));
+        script.at(110).peer(from_peer(1001, 1000)).link(fading(50));
+        assert_eq!(script.handed_in().len(), 1);
+        let mut answer = |reported: &[SeqRange]| {
+            let blocks = reported.iter().copied().collect();
+            script.host(change(from_host(2001, 400), |segment| segment.options.sack = blocks)).options.sack
+        };
+        assert_eq!(answer(&reported).as_slice(), left);
+        assert_eq!(answer(&reported).as_slice(), reported, "there was no other prompt");
+    }
 }
 
 /// The same when freezing begins later than the warning: the host's TCP may answer before the last ACK is repeated.
@@ -470,6 +492,22 @@ fn a_handshake_and_a_reset_keep_their_window() {
     script.link(fading(50));
     assert_eq!(script.host(flags(from_host(1001, 400), Flags::SYN)).window, 400);
     assert_eq!(script.host(change(from_host(1001, 400), |segment| segment.flags = Flags::RST)).window, 400);
+}
+
+/// If the last segment before the freeze is a lone one, Linux acknowledges it only after a delay, when the link is down.
+#[test]
+fn a_lone_segment_is_acknowledged_before_the_cut() {
+    let timeouts = |cut_at_ms, ask_after| {
+        let plain = world(Way::Download, Profile::Linux6Reno, 8_000_000, &[(cut_at_ms, 9_000)]);
+        // Segments do not leave in pairs.
+        let plain = tcp(plain, |config| config.send.defer_bursts = true);
+        let config = FreezeConfig { warning: WarningPeriod::RoundTrips(1.5), ask_after, ..FreezeConfig::default() };
+        run(with(plain, freezing(config), Some(ms(400)))).sender.expect("counters").timeouts
+    };
+    let cuts_ms: [u64; 40] = core::array::from_fn(|n| 1_500 + 37 * n as u64);
+    assert_eq!(cuts_ms.map(|at| timeouts(at, Some(Duration::ZERO))), [0; 40]);
+    let unprompted = cuts_ms.map(|at| timeouts(at, None));
+    assert!(unprompted.contains(&0) && unprompted.iter().any(|&timeouts| timeouts >= 3), "{unprompted:?}");
 }
 
 /// "Never noticeably worse": a download over the path of the notes, warned in time and thawed by reconnection ACKs, resumes within a round

@@ -134,16 +134,13 @@ impl Kernel {
 
     /// The numeric value of an option; the value of a text option is returned as an error.
     fn read_option(&mut self, fd: i64, level: i64, option: i64) -> Result<Option<i64>, String> {
-        if let Some(id) = self.sockets.get(&fd).and_then(|socket| socket.connection()) {
-            self.expand_buffer(id);
-        }
         let Some(socket) = self.sockets.get(&fd) else { return Ok(None) };
         let connection = socket.connection().and_then(|id| self.endpoint.connection(id));
         let options = &socket.options;
         let value = match (level, option) {
             (SOL_SOCKET, 4) => self.take_error(fd).map_or(0, errno),
             (SOL_SOCKET, 7) => {
-                let of_connection = connection.map(|connection| connection.config().send.buffer_bytes);
+                let of_connection = connection.map(|connection| connection.send_buffer_bytes());
                 options.send_buffer.or(of_connection).unwrap_or(self.settings.wmem[1]).into()
             }
             (SOL_SOCKET, 8) => options.receive_buffer.unwrap_or(self.settings.rmem[1]).into(),

@@ -1,14 +1,12 @@
 //! Calls that send.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use holdover_tcp::{Config, Connection, ConnectionId, State};
+use holdover_tcp::{Connection, ConnectionId, State};
 
 use super::Kernel;
 use super::attempt::{Attempt, Progress};
 use super::call::iovec_bytes;
-use super::send_buffers::{Filled, buffer_for_window};
+use super::send_buffers::Filled;
 use super::socket::{Role, Socket};
 use crate::ast::{Call, Expr};
 use crate::constants::integer;
@@ -105,7 +103,6 @@ impl Kernel {
         if self.is_exhausted() {
             return 0;
         }
-        self.expand_buffer(id);
         let now = self.now;
         let Some(connection) = self.endpoint.connection_mut(id) else { return 0 };
         let buffers = self.send_buffers.entry(id).or_default();
@@ -129,20 +126,6 @@ impl Kernel {
             _ => {}
         }
         taken
-    }
-
-    /// A send buffer whose size was not set grows with the congestion window.
-    pub(super) fn expand_buffer(&mut self, id: ConnectionId) {
-        let is_set = self.socket_of(id).is_some_and(|socket| socket.options.send_buffer.is_some());
-        let now = self.now;
-        let most = self.settings.wmem[2];
-        let Some(connection) = self.endpoint.connection_mut(id).filter(|_| !is_set) else { return };
-        let bytes = buffer_for_window(connection).min(most);
-        if connection.state().is_synchronized() && bytes > connection.config().send.buffer_bytes {
-            let mut config = Config::clone(connection.config());
-            config.send.buffer_bytes = bytes;
-            connection.reconfigure(now, Arc::new(config));
-        }
     }
 
     /// The limit of unsent bytes above which a socket is not writable.

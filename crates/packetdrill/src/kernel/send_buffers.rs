@@ -132,14 +132,3 @@ fn goal(connection: &Connection) -> usize {
     let segments = MAX_PACKET.min(share) / segment;
     (segments.max(1) * segment) as usize
 }
-
-/// The size of a send buffer that follows the congestion window (Linux `tcp_sndbuf_expand`): twice the window in segments, each with the
-/// memory that it occupies.
-pub(super) fn buffer_for_window(connection: &Connection) -> u32 {
-    const HEADERS: u32 = 320;
-    const SHARED_INFO: u32 = 320;
-    const DESCRIPTOR: u32 = 256;
-    const FIRST_SEGMENTS: u32 = 10;
-    let memory = (connection.snd_mss() + HEADERS + SHARED_INFO).next_power_of_two() + DESCRIPTOR;
-    connection.cwnd().max(FIRST_SEGMENTS).saturating_mul(2).saturating_mul(memory)
-}

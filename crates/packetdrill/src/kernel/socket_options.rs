@@ -51,7 +51,7 @@ impl SocketOptions {
     pub(super) fn apply(&self, config: &mut Config, settings: &Settings) {
         config.send.nagle &= !self.no_delay;
         if let Some(bytes) = self.send_buffer {
-            config.send.buffer_bytes = bytes;
+            config.send.fix_buffer(bytes);
         }
         if let Some(bytes) = self.receive_buffer {
             let space = bytes / 2;

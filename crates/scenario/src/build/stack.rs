@@ -132,6 +132,10 @@ fn send(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     let Some(changes) = &stack.send else { return Ok(()) };
     let send = &mut config.send;
     put_bytes(&mut send.buffer_bytes, changes.buffer, "buffer").under("send")?;
+    if changes.buffer.is_some() {
+        send.fix_buffer(send.buffer_bytes);
+    }
+    put_bytes(&mut send.max_buffer_bytes, changes.max_buffer, "max_buffer").under("send")?;
     put(&mut send.nagle, changes.nagle);
     put(&mut send.minshall, changes.minshall);
     put_word(&mut send.window_update, changes.window_update);
@@ -340,6 +344,9 @@ fn check(config: &Config) -> Result<(), Problem> {
     }
     if config.send.buffer_bytes < mss {
         return too_small(config.send.buffer_bytes, "send", "buffer");
+    }
+    if config.send.buffer_bytes > config.send.max_buffer_bytes {
+        return Err(order_problem("buffer", "max_buffer")).under("buffer").under("send");
     }
     if config.receive.buffer_bytes < mss {
         return too_small(config.receive.buffer_bytes, "receive", "buffer");

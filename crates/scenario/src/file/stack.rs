@@ -223,6 +223,8 @@ impl Shorthand for PathMtu {
 pub(crate) struct Send {
     /// The send buffer: how much unsent and unacknowledged data TCP holds before the application blocks.
     pub(crate) buffer: Option<Bytes>,
+    /// The size up to which the buffer grows with the congestion window; without it, a `buffer` does not grow.
+    pub(crate) max_buffer: Option<Bytes>,
     /// Whether a small segment waits while data is outstanding (Nagle's algorithm).
     pub(crate) nagle: Option<bool>,
     /// Whether it waits only while another small segment is outstanding.

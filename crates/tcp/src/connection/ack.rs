@@ -457,6 +457,7 @@ impl Connection {
         if self.user_timeout().is_some() {
             self.arm_user_timeout(now);
         }
+        self.grow_send_buffer_if_needed();
         self.events.insert(Event::Writable);
     }
 

@@ -73,11 +73,6 @@ impl Connection {
         len
     }
 
-    /// Bytes that [`Self::write`] would take now.
-    pub fn write_room(&self) -> usize {
-        (self.config.send.buffer_bytes as usize).saturating_sub(self.send_queue_len())
-    }
-
     /// Declares everything written so far urgent (RFC 9293 section 3.8.5; RFC 6093 asks new applications not to).
     pub fn mark_urgent(&mut self) {
         let end = self.snd.nxt + self.unsent.len() as u32;

@@ -72,6 +72,8 @@ pub(crate) struct SendSpace {
     pub(crate) probed_byte: bool,
     /// The application has filled the send buffer, and a third of it has not come free since (Linux `SOCK_NOSPACE`).
     pub(crate) buffer_was_full: bool,
+    /// What the send buffer has grown to.
+    pub(crate) grown_buffer: u32,
     /// Keep-alive probes sent since anything last arrived.
     pub(crate) keep_alives_unanswered: u16,
     /// When data was last sent.
@@ -105,6 +107,7 @@ impl SendSpace {
             pushed: true,
             probed_byte: false,
             buffer_was_full: false,
+            grown_buffer: 0,
             keep_alives_unanswered: 0,
             last_data_at: now,
             timed: None,

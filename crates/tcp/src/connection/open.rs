@@ -199,6 +199,7 @@ impl Connection {
         self.snd.wl2 = segment.ack;
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.retransmits = 0;
+        self.grow_send_buffer();
         // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
         self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
     }

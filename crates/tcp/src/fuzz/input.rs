@@ -95,7 +95,7 @@ impl<'a> Input<'a> {
             1 => config.timestamps = if config.timestamps.is_some() { None } else { Some(Duration::from_millis(1)) },
             2 => config.window_scale = self.pick(&[None, Some(0), Some(3), Some(14)]),
             3 => config.mss = self.pick(&[88, 200, 536, 1000, 1460, 8960]),
-            4 => config.send.buffer_bytes = self.pick(&[200, 2000, 10_000, 60_000]),
+            4 => config.send.fix_buffer(self.pick(&[200, 2000, 10_000, 60_000])),
             5 => {
                 config.receive.buffer_bytes = self.pick(&[300, 2000, 10_000, 60_000]);
                 config.receive.max_buffer_bytes = config.receive.buffer_bytes * self.pick(&[1, 2, 3]);

@@ -74,7 +74,7 @@ fn check(connection: &Connection) {
     assert!(held <= buffer + beyond, "{held} bytes are held");
     let queued = connection.send_queue_len();
     // SYN, FIN and the byte of a probe.
-    assert!(queued <= config.send.buffer_bytes as usize + 3, "{queued} bytes are queued");
+    assert!(queued <= config.send.max_buffer_bytes as usize + 3, "{queued} bytes are queued");
     assert!(connection.unacked() as usize <= queued + 1, "{} records for {queued} bytes", connection.unacked());
     let (rto, limits) = (connection.rto(), &config.rto);
     assert!(connection.srtt().is_none() || rto >= limits.min.min(limits.max), "RTO of {rto}");

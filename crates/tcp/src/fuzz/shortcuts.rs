@@ -59,7 +59,7 @@ impl Pair {
         };
         let mut config = config;
         config.mss = config.mss.min(160);
-        config.send.buffer_bytes = config.send.buffer_bytes.min(8_000);
+        config.send.fix_buffer(config.send.buffer_bytes.min(8_000));
         let config = Arc::new(config);
         let now = Instant::from_secs(1);
         let mut client = Connection::connect(now, Arc::clone(&config), opening("10.0.0.1:1000", "10.0.0.2:80"));

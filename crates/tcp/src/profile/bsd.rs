@@ -24,7 +24,7 @@ pub(super) const fn bsd(detection: LossDetection) -> Config {
         paws: rfc.paws,
         ecn: rfc.ecn,
         accurate_ecn: rfc.accurate_ecn,
-        send: SendConfig { buffer_bytes: 16_384, ..rfc.send },
+        send: SendConfig { buffer_bytes: 16_384, max_buffer_bytes: 16_384, ..rfc.send },
         receive: ReceiveConfig {
             buffer_bytes: 16_384,
             max_buffer_bytes: 16_384,
@@ -124,7 +124,7 @@ pub(super) const fn freebsd_2_2() -> Config {
 pub(super) const fn solaris_2_6() -> Config {
     let base = bsd(LossDetection::Reno);
     Config {
-        send: SendConfig { buffer_bytes: 8_192, ..base.send },
+        send: SendConfig { buffer_bytes: 8_192, max_buffer_bytes: 8_192, ..base.send },
         recovery: RecoveryConfig { zero_window: ZeroWindow::Freeze, ..base.recovery },
         rto: RtoConfig { initial: ms(500), min: ms(200), max: ms(60_000), tick: ms(10), ..base.rto },
         persist: PersistConfig { min: ms(200), max: ms(60_000), ..base.persist },

@@ -145,6 +145,7 @@ fn linux_6_waits_for_a_larger_burst() {
     let sent = |defers: bool, gap_us: u64| {
         let mut config = linux_6();
         config.send.defer_bursts = defers;
+        config.send.fix_buffer(1 << 20);
         let mut t = Script::connect(config);
         t.expect(our_syn());
         t.at(20).inject(syn_ack().win(65_535));
@@ -173,7 +174,7 @@ fn linux_6_waits_for_a_larger_burst() {
 fn rfc2861_3_2_an_idle_window_decays() {
     let with_cwnd_40 = || {
         let mut config = linux_6();
-        config.send.buffer_bytes = 1 << 20;
+        config.send.fix_buffer(1 << 20);
         let mut t = Script::established(config);
         t.inject(seg().win(60_000));
         t.steer(|connection, _| {
@@ -201,7 +202,7 @@ fn rfc2861_3_2_an_idle_window_decays() {
 fn linux_a_closed_window_is_an_idle_time() {
     for (open_at, cwnd) in [(100, 41), (300, 20), (1000, 10)] {
         let mut config = linux_6();
-        config.send.buffer_bytes = 1 << 20;
+        config.send.fix_buffer(1 << 20);
         let mut t = Script::established(config);
         t.inject(seg().win(60_000));
         t.steer(|connection, _| {
@@ -227,7 +228,7 @@ fn linux_a_closed_window_is_an_idle_time() {
 fn linux_a_full_send_buffer_keeps_the_window() {
     for (buffer, kept) in [(30_000, true), (1 << 20, false)] {
         let mut config = linux_6();
-        config.send.buffer_bytes = buffer;
+        config.send.fix_buffer(buffer);
         let mut t = Script::established(config);
         t.inject(seg().win(20_000));
         t.steer(|connection, _| {
@@ -250,7 +251,7 @@ fn linux_a_full_send_buffer_keeps_the_window() {
 /// with ssthresh at its minimum. The application has written `written` bytes; 40,000 are outstanding.
 fn sent_in_rounds_after_a_timeout(written: usize) -> Vec<usize> {
     let mut config = linux_6();
-    config.send.buffer_bytes = 1 << 20;
+    config.send.fix_buffer(1 << 20);
     config.recovery.frto = false;
     let mut t = Script::established(config);
     t.inject(seg().win(40_000));

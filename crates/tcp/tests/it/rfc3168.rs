@@ -160,7 +160,7 @@ fn marks_keep_the_queue_short_without_losses() {
     for profile in [Profile::Linux6Cubic, Profile::Linux6Reno, Profile::Linux2_4] {
         let mut config = profile.config();
         config.ecn = Ecn::Request;
-        config.send.buffer_bytes = 1 << 20;
+        config.send.fix_buffer(1 << 20);
         config.receive.buffer_bytes = 1 << 20;
         config.receive.max_buffer_bytes = 1 << 20;
         let world = marking::transfer_without_losses(config, profile.name());

@@ -36,7 +36,7 @@ fn rfc9293_3_10_2_send_in_each_state() {
 #[test]
 fn rfc9293_3_10_2_the_send_buffer_is_bounded() {
     let mut config = plain();
-    config.send.buffer_bytes = 2500;
+    config.send.fix_buffer(2500);
     let mut t = Script::established(config);
     let taken = t.steer(|connection, now| connection.write(now, crate::world::stream(0, 4000)));
     assert_eq!((taken, t.connection.write_room()), (2500, 0));

@@ -103,7 +103,7 @@ impl Change {
             Self::InvalidAckInterval(interval) => config.limits.invalid_ack_interval = interval,
             Self::WindowScale(shift) => config.window_scale = shift,
             Self::Mss(mss) => config.mss = mss,
-            Self::SendBuffer(bytes) => config.send.buffer_bytes = bytes,
+            Self::SendBuffer(bytes) => config.send.fix_buffer(bytes),
             Self::ReceiveBuffer { first, most } => {
                 config.receive.buffer_bytes = first;
                 config.receive.max_buffer_bytes = most.max(first);

@@ -58,6 +58,7 @@ impl Transfer {
             config.mss = config.mss.max(1_000);
             let least = 16 * u32::from(config.mss);
             config.send.buffer_bytes = config.send.buffer_bytes.max(least);
+            config.send.max_buffer_bytes = config.send.max_buffer_bytes.max(least);
             config.receive.buffer_bytes = config.receive.buffer_bytes.max(least);
             config.receive.max_buffer_bytes = config.receive.max_buffer_bytes.max(least);
             config.receive.initial_window_bytes = config.receive.initial_window_bytes.max(4 * u32::from(config.mss));
@@ -153,7 +154,7 @@ impl Transfer {
         let (client, server) = self.configs();
         let mss = u64::from(client.mss.min(server.mss) - 40);
         let segments = calm.unread / mss + 1;
-        let buffers = u64::from(client.send.buffer_bytes.min(server.receive.buffer_bytes)) / mss;
+        let buffers = u64::from(client.send.max_buffer_bytes.min(server.receive.buffer_bytes)) / mss;
         let window = buffers.min(u64::from(client.congestion.max_window_segments)).max(1);
         let rounds = 4 * segments.isqrt() + segments / window + calm.outstanding / mss + 20;
         // The ACK of less than two segments is delayed.

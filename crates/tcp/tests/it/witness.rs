@@ -144,7 +144,7 @@ pub(crate) fn check_connection(connection: &Connection) {
     assert!(held <= config.receive.max_buffer_bytes as usize, "{held} bytes are held");
     // Sequence numbers of SYN, FIN and the byte of a probe.
     let queued = connection.send_queue_len();
-    assert!(queued <= config.send.buffer_bytes as usize + 3, "{queued} bytes are queued");
+    assert!(queued <= config.send.max_buffer_bytes as usize + 3, "{queued} bytes are queued");
     assert!(connection.unacked() as usize <= queued + 1, "{} records for {queued} bytes", connection.unacked());
     let (rto, limits) = (connection.rto(), &config.rto);
     // Before the first sample the RTO is the initial one; RFC 6298 section 5.7 falls back to 3 s after a lost SYN.
