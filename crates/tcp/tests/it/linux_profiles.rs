@@ -247,6 +247,36 @@ fn linux_a_full_send_buffer_keeps_the_window() {
     }
 }
 
+/// Linux `tcp_sndbuf_expand`: segments of 1000 bytes occupy 2304. The buffer has room for two windows of ten at first, and for two of the
+/// present one once what it holds does not fill the window.
+// Claim: The send buffer of `linux-6-*` grows with the congestion window if it limits the sender; one of a set size does not.
+#[test]
+fn linux_6_grows_the_send_buffer_with_the_window() {
+    for (fixed, expected) in [(None, [46_080, 46_080, 184_320]), (Some(46_080), [46_080; 3])] {
+        let mut config = linux_6();
+        fixed.into_iter().for_each(|bytes| config.send.fix_buffer(bytes));
+        let mut t = Script::established(config);
+        t.inject(seg().win(60_000));
+        let taken = t.steer(|connection, now| connection.write(now, crate::world::stream(0, 100_000)));
+        assert_eq!((taken, t.forget_sent()), (46_080, 10));
+        let mut sizes = vec![t.connection.send_buffer_bytes()];
+        for (at, acked, cwnd) in [(50, 10_001, 20), (100, 30_001, 40)] {
+            t.at(at).inject(seg().ack(acked).win(60_000));
+            assert_eq!(t.connection.cwnd(), cwnd);
+            t.forget_sent();
+            sizes.push(t.connection.send_buffer_bytes());
+        }
+        assert_eq!(sizes, expected, "{fixed:?}");
+        // A size that is set later holds, too.
+        t.steer(|connection, now| {
+            let mut config = holdover_tcp::Config::clone(connection.config());
+            config.send.fix_buffer(20_000);
+            connection.reconfigure(now, std::sync::Arc::new(config));
+        });
+        assert_eq!(t.connection.send_buffer_bytes(), 20_000);
+    }
+}
+
 /// How many segments are sent in each round trip after a timeout in which all data that the peer's window permitted is lost,
 /// with ssthresh at its minimum. The application has written `written` bytes; 40,000 are outstanding.
 fn sent_in_rounds_after_a_timeout(written: usize) -> Vec<usize> {
