@@ -246,6 +246,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             buffer_bytes: 16 << 10,
             max_buffer_bytes: 4 << 20,
             minshall: true,
+            defer_bursts: true,
             window_update: WindowUpdate::LargerOrZero,
             ..base.send
         },

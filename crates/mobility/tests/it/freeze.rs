@@ -499,8 +499,6 @@ fn a_handshake_and_a_reset_keep_their_window() {
 fn a_lone_segment_is_acknowledged_before_the_cut() {
     let timeouts = |cut_at_ms, ask_after| {
         let plain = world(Way::Download, Profile::Linux6Reno, 8_000_000, &[(cut_at_ms, 9_000)]);
-        // Segments do not leave in pairs.
-        let plain = tcp(plain, |config| config.send.defer_bursts = true);
         let config = FreezeConfig { warning: WarningPeriod::RoundTrips(1.5), ask_after, ..FreezeConfig::default() };
         run(with(plain, freezing(config), Some(ms(400)))).sender.expect("counters").timeouts
     };
