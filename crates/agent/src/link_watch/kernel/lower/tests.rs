@@ -91,10 +91,10 @@ fn a_bond_goes_when_its_last_member_does() {
 #[test]
 fn a_tunnel_goes_with_the_way_to_its_endpoint() {
     let mut interfaces = connected(link(UPPER, "wireguard", true, Stacking::default()));
-    let tunnel = Tunnel { index: UPPER, remote: None };
-    assert_eq!(interfaces.take_tunnels(false), [tunnel.clone()]);
+    let tunnels = [Tunnel { index: UPPER, remote: None }];
+    assert_eq!(interfaces.take_tunnels(false), tunnels);
     assert_eq!(interfaces.take_tunnels(false), [], "nothing has changed since");
-    assert_eq!(interfaces.take_tunnels(true), [tunnel], "its peers may have other endpoints");
+    assert_eq!(interfaces.take_tunnels(true), tunnels, "its peers may have other endpoints");
     let endpoints = |ways| KernelEvent::Endpoints { index: UPPER, ways };
     assert_eq!(heard(&mut interfaces, [endpoints(over(&[WLAN]))]), [] as [&str; 0]);
     let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
