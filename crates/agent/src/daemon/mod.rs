@@ -323,7 +323,8 @@ impl<A: Attach> Daemon<A> {
             self.core.handle_sleep_foreseen(now, event);
         }
         self.core.handle_timeout(now);
-        if self.next_hops.handle_below(now, &mut self.interfaces) {
+        let is_due = self.endpoints.poll_timeout().is_some_and(|at| at <= now);
+        if self.next_hops.handle_below(now, &mut self.interfaces) || is_due {
             self.report_changes(now);
         }
         self.next_hops.ask(&mut self.core, &self.interfaces);
@@ -510,6 +511,7 @@ impl<A: Attach> PollLoop for Daemon<A> {
         interests.add_deadlines(self.timeouts.poll_timeout());
         interests.add_deadlines(self.exemptions.poll_timeout());
         interests.add_deadlines(self.monitor.poll_timeout());
+        interests.add_deadlines(self.endpoints.poll_timeout());
         interests.add_deadlines(self.sleep.poll_timeout());
         interests.add_deadlines(self.next_hops.poll_timeout());
         interests.add_deadlines(self.gateway.poll_timeout());

@@ -1,9 +1,12 @@
 //! Looks up the links below tunnels: the routes to their endpoints ([`super::kernel::Way`]).
+//!
+//! The kernel reports changes of routes and of most tunnels' endpoints. It does not report the endpoints of WireGuard peers, which are set
+//! late and roam: they are queried at intervals.
 
 use std::collections::BTreeSet;
 use std::io;
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 
 use super::Family;
 use super::kernel::{Interfaces, KernelEvent, Tunnel, Way};
@@ -15,13 +18,24 @@ use holdover_host::neighbours::Neighbours;
 pub struct Endpoints {
     routes: Option<Neighbours>,
     wireguard: Option<WireGuard>,
+    /// When WireGuard's peers are queried again, if there is such an interface.
+    query_at: Option<Instant>,
     has_complained: bool,
 }
 
+/// The interval between queries of WireGuard's peers. A query is one dump, and a route for each peer.
+const QUERY_EVERY: Duration = Duration::from_secs(5);
+
 impl Endpoints {
-    /// Looks up all tunnels again if routes may have changed, and passes the result on.
+    /// Looks up all tunnels again if routes may have changed, or WireGuard's if due, and passes the result on.
     pub fn refresh(&mut self, now: Instant, interfaces: &mut Interfaces) {
-        for tunnel in interfaces.take_tunnels() {
+        let is_due = self.query_at.is_some_and(|at| at <= now);
+        let tunnels = interfaces.take_tunnels(is_due);
+        if is_due || !tunnels.is_empty() {
+            let has_peers = tunnels.iter().any(|tunnel| tunnel.remote.is_none());
+            self.query_at = has_peers.then(|| now + QUERY_EVERY);
+        }
+        for tunnel in tunnels {
             match self.look_up(&tunnel) {
                 Ok(ways) => interfaces.handle(now, KernelEvent::Endpoints { index: tunnel.index, ways }),
                 Err(error) if !std::mem::replace(&mut self.has_complained, true) => {
@@ -31,6 +45,11 @@ impl Endpoints {
                 Err(_) => {}
             }
         }
+    }
+
+    /// When [`refresh`](Self::refresh) is due without a change of routes.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.query_at
     }
 
     /// `None` if no endpoint is known.

@@ -26,6 +26,7 @@ mod neighbour_probe;
 mod other_process;
 mod silent_keys;
 mod stacked;
+mod uplinks;
 mod user_timeouts;
 mod wire;
 
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         ("modem", modem::TESTS),
         ("silent_keys", silent_keys::TESTS),
         ("stacked", stacked::TESTS),
+        ("uplinks", uplinks::TESTS),
         ("user_timeouts", user_timeouts::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(group, tests)| harness.group(group, tests)).collect())

@@ -20,6 +20,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_ipip_tunnel_follows_the_link_that_carries_it", an_ipip_tunnel_follows_the_link_that_carries_it),
     ("a_gre_tunnel_follows_the_link_that_carries_it", a_gre_tunnel_follows_the_link_that_carries_it),
     ("wireguard_follows_the_link_that_carries_it", wireguard_follows_the_link_that_carries_it),
+    (
+        "a_vxlan_tunnel_follows_a_remote_address_that_is_set_late",
+        a_vxlan_tunnel_follows_a_remote_address_that_is_set_late,
+    ),
+    ("wireguard_follows_an_endpoint_that_is_set_late", wireguard_follows_an_endpoint_that_is_set_late),
     ("a_programs_tunnel_follows_the_default_route", a_programs_tunnel_follows_the_default_route),
     ("transfers_over_a_macvlan_resume", transfers_over_a_macvlan_resume),
     ("transfers_over_a_vlan_resume", transfers_over_a_vlan_resume),
@@ -42,6 +47,9 @@ const RESUMES_WITHIN: Duration = Duration::from_millis(500);
 
 /// Less than a cut, and longer than notices take on a slow machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
+
+/// The agent queries WireGuard's endpoints every 5 s.
+const QUERIED_WITHIN: Duration = Duration::from_secs(7);
 
 // Claim: A tunnel (VXLAN; IPIP, GRE and WireGuard where the kernel has them; a program's over a TUN device) whose carrying link loses its
 // carrier for 3.3 s, and is not looked after: down by `lower`, and an upload and a download in it resume within 500 ms of the carrier.
@@ -74,9 +82,51 @@ fn of_iproute(near: &Namespace, kind: fn(&str, &str) -> String) {
 
 fn wireguard_follows_the_link_that_carries_it(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
-    if join_by_wireguard(&lan).is_some() {
+    if let Some(set_endpoint) = join_by_wireguard(&lan) {
+        set_endpoint();
         follows_the_link_below(near, &lan);
     }
+}
+
+// Claim: A tunnel whose remote address is set after the agent's start (VXLAN; WireGuard's endpoint where the kernel has it, by a query every
+// 5 s) goes down when the interface below is set down, and up again with it.
+// Tests: `stacked::wireguard_follows_an_endpoint_that_is_set_late`
+fn a_vxlan_tunnel_follows_a_remote_address_that_is_set_late(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    ip(&format!("link add {LINK} type vxlan id 3 dstport 4789"));
+    lan.gateway.enter(|| ip(&format!("link add {LINK} type vxlan id 3 dstport 4789 remote 192.0.2.7"))).unwrap();
+    configure_both(&lan);
+    follows_a_late_endpoint(near, &lan, || ip(&format!("link set {LINK} type vxlan id 3 remote 192.0.2.1")));
+}
+
+fn wireguard_follows_an_endpoint_that_is_set_late(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    if let Some(set_endpoint) = join_by_wireguard(&lan) {
+        follows_a_late_endpoint(near, &lan, set_endpoint);
+    }
+}
+
+fn follows_a_late_endpoint(near: &Namespace, lan: &Lan, set_endpoint: impl Fn()) {
+    let agent = Agent::start_with(near, "late-endpoint", NO_BUS, &[LINK], "");
+    assert_eq!(agent.state(), (LinkCondition::Up, vec![]));
+    let set = |state: &str| ip(&format!("link set {INTERFACE} {state}"));
+    // Without a remote address nothing below matters.
+    set("down");
+    sleep(Duration::from_millis(500));
+    assert_eq!(agent.state(), (LinkCondition::Up, vec![]));
+    set("up");
+    // No event of a link or a route comes after it.
+    sleep(Duration::from_secs(1));
+    set_endpoint();
+    let streams = streams(lan);
+    sleep(QUERIED_WITHIN);
+    // The route to the remote address goes with the interface: it has to be known before.
+    set("down");
+    is_down_below(&agent);
+    set("up");
+    agent.says(LinkCondition::Up, NOTICED_WITHIN);
+    streams.iter().for_each(|stream| stream.await_more(500_000));
+    streams.iter().for_each(Stream::end);
 }
 
 /// A tunnel of a program as OpenVPN: the packets of a TUN device at either end are sent to the other one in datagrams.
@@ -147,8 +197,9 @@ fn has(kind: &str, made: Result<(), String>) -> bool {
     false
 }
 
-/// Joins this host and the gateway by WireGuard, and returns the gateway's key; `None` if the kernel has no WireGuard.
-fn join_by_wireguard(lan: &Lan) -> Option<[u8; 32]> {
+/// Joins this host and the gateway by WireGuard; `None` if the kernel has no WireGuard. The call of what is returned sets the gateway's
+/// endpoint at this host.
+fn join_by_wireguard(lan: &Lan) -> Option<impl Fn() + use<>> {
     if !has("wireguard", wireguard::add(LINK).map_err(|error| error.to_string())) {
         return None;
     }
@@ -157,11 +208,11 @@ fn join_by_wireguard(lan: &Lan) -> Option<[u8; 32]> {
     let near_public = wireguard::set_up(LINK, keys[0], 51820).unwrap();
     let far_public = lan.gateway.enter(|| wireguard::set_up(LINK, keys[1], 51820)).unwrap().unwrap();
     let all = ([0; 4].into(), 0);
-    wireguard::add_peer(LINK, far_public, Some(([192, 0, 2, 1], 51820).into()), all).unwrap();
+    wireguard::add_peer(LINK, far_public, None, all).unwrap();
     let add_near = || wireguard::add_peer(LINK, near_public, Some(([192, 0, 2, 7], 51820).into()), all);
     lan.gateway.enter(add_near).unwrap().unwrap();
     configure_both(lan);
-    Some(far_public)
+    Some(move || wireguard::add_peer(LINK, far_public, Some(([192, 0, 2, 1], 51820).into()), all).unwrap())
 }
 
 fn configure(address: &str) {

@@ -21,6 +21,7 @@ mod servers;
 mod talk;
 mod transfer;
 mod wireshark;
+mod with_agent;
 mod words;
 
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     let kernels = [
         moves::TESTS,
         outage::TESTS,
+        with_agent::TESTS,
         invite::TESTS,
         talk::TESTS,
         wireshark::TESTS,

@@ -29,7 +29,7 @@ fn limit_retries(namespaces: &[&Namespace]) {
 }
 
 /// A mobile host and a server whose daemons run, and whose kernels give up soon.
-fn talking(place: &Place, network: &Network, via: &str) -> [Host; 2] {
+pub(crate) fn talking(place: &Place, network: &Network, via: &str) -> [Host; 2] {
     network.attach(&WIFI);
     limit_retries(&[&network.mobile, &network.server]);
     let mut hosts = pair(place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], via);
@@ -38,9 +38,14 @@ fn talking(place: &Place, network: &Network, via: &str) -> [Host; 2] {
 }
 
 /// A connection, whose server's end is the second one.
-fn connected(client: &Namespace, known_as: IpAddr, server: &Namespace) -> [TcpStream; 2] {
+pub(crate) fn connected(client: &Namespace, known_as: IpAddr, server: &Namespace) -> [TcpStream; 2] {
+    connected_to(client, known_as, server, 0)
+}
+
+/// The same at a port.
+pub(crate) fn connected_to(client: &Namespace, known_as: IpAddr, server: &Namespace, port: u16) -> [TcpStream; 2] {
     let any: IpAddr = "::".parse().unwrap();
-    let listener = server.enter(|| TcpListener::bind((any, 0)).unwrap()).unwrap();
+    let listener = server.enter(|| TcpListener::bind((any, port)).unwrap()).unwrap();
     let port = listener.local_addr().unwrap().port();
     let connecting = client.spawn_inside(move || TcpStream::connect((known_as, port))).unwrap();
     let (accepted, _) = listener.accept().unwrap();
@@ -54,7 +59,7 @@ fn connected(client: &Namespace, known_as: IpAddr, server: &Namespace) -> [TcpSt
 
 /// Both ends send, and what they have sent arrives, once.
 #[track_caller]
-fn swap(client: &mut TcpStream, server: &mut TcpStream) {
+pub(crate) fn swap(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"hello from the client").unwrap();
     server.write_all(b"hello from the server").unwrap();
     expect(server, b"hello from the client");
@@ -62,7 +67,7 @@ fn swap(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 #[track_caller]
-fn expect(stream: &mut TcpStream, sent: &[u8]) {
+pub(crate) fn expect(stream: &mut TcpStream, sent: &[u8]) {
     let mut came = vec![0; sent.len()];
     stream.read_exact(&mut came).unwrap();
     assert_eq!(came, sent);

@@ -26,13 +26,23 @@ pub(super) struct PeerAddress {
     is_translated: bool,
     /// It is a server of the peer, which forwards packets to it.
     is_relay: bool,
+    /// A check was not answered in time.
+    is_doubtful: bool,
 }
 
 impl PeerAddress {
     /// For HIP packets and data, not announced.
     const fn new(address: IpAddr, status: Status) -> Self {
-        let (preferred, expires_at, traffic) = (false, None, LocatorTraffic::Both);
-        Self { address, status, preferred, expires_at, traffic, is_translated: false, is_relay: false }
+        Self {
+            address,
+            status,
+            preferred: false,
+            expires_at: None,
+            traffic: LocatorTraffic::Both,
+            is_translated: false,
+            is_relay: false,
+            is_doubtful: false,
+        }
     }
 
     /// Whether the peer has announced it, with a lifetime.
@@ -121,7 +131,7 @@ impl Paths {
             self.add_known(&[address]);
         }
         if let Some(entry) = self.addresses.iter_mut().find(|it| it.address == address) {
-            entry.status = Status::Active;
+            (entry.status, entry.is_doubtful) = (Status::Active, false);
             let is_translated = entry.is_translated;
             // The translator has replaced its binding for the peer, or the peer is behind another translator.
             let replaced = |it: &&mut PeerAddress| is_translated && it.is_translated && it.address != address;
@@ -140,7 +150,7 @@ impl Paths {
         match self.addresses.iter_mut().find(|it| it.address == address) {
             Some(entry) => {
                 (entry.status, entry.is_translated, entry.expires_at) = (status, true, None);
-                entry.traffic = LocatorTraffic::Both;
+                (entry.traffic, entry.is_doubtful) = (LocatorTraffic::Both, false);
             }
             None => {
                 let entry = PeerAddress::new(address, status);
@@ -153,7 +163,7 @@ impl Paths {
     /// The exchange took place there: the only active address.
     pub(super) fn begin(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
-            (entry.status, entry.preferred) = (Status::Unverified, false);
+            (entry.status, entry.preferred, entry.is_doubtful) = (Status::Unverified, false, false);
         }
         self.verify(address);
     }
@@ -176,7 +186,7 @@ impl Paths {
                 (entry.preferred, entry.expires_at) = (locator.preferred, Some(expires_at));
                 (entry.is_translated, entry.traffic) = (false, locator.traffic);
                 if entry.status == Status::Deprecated {
-                    entry.status = Status::Unverified;
+                    (entry.status, entry.is_doubtful) = (Status::Unverified, false);
                 }
             } else {
                 let (preferred, expires_at, traffic) = (locator.preferred, Some(expires_at), locator.traffic);
@@ -212,9 +222,19 @@ impl Paths {
         }
     }
 
+    /// A check of an address was not answered in time.
+    pub(super) fn doubt(&mut self, address: IpAddr) {
+        self.addresses.iter_mut().filter(|it| it.address == address).for_each(|it| it.is_doubtful = true);
+    }
+
+    pub(super) fn is_doubtful(&self, address: IpAddr) -> bool {
+        self.get(address).is_some_and(|it| it.is_doubtful)
+    }
+
     /// The destination of data: a preferred address that is active; else a preferred unverified one, within the credit; else any active
-    /// one, else any unverified one with credit (RFC 8046 section 5.6). A relay through which the exchange took place ranks after active
-    /// addresses and before unverified ones.
+    /// one, else any unverified one with credit (RFC 8046 section 5.6). Active ones come first if a check of the preferred one was not
+    /// answered in time: the credit, which every packet of the peer renews, would go to a dead address. A relay through which the exchange
+    /// took place ranks after active addresses and before unverified ones.
     pub(super) fn for_data(
         &mut self,
         now: Instant,
@@ -240,8 +260,10 @@ impl Paths {
             return candidate(Status::Active, false).filter(|_| !has_moved).or(Some(relay));
         }
         let unverified = |preferred| candidate(Status::Unverified, preferred).filter(|_| credit);
-        let chosen = unverified(true).map(|address| (address, true));
-        let chosen = chosen.or(candidate(Status::Active, false).map(|address| (address, false)));
+        let active = candidate(Status::Active, false).map(|address| (address, false));
+        let preferred = unverified(true).map(|address| (address, true));
+        let is_doubtful = preferred.is_some_and(|(address, _)| self.is_doubtful(address));
+        let chosen = if is_doubtful { active.or(preferred) } else { preferred.or(active) };
         let (address, spends) = chosen.or(unverified(false).map(|address| (address, true)))?;
         if spends {
             self.credit_bytes -= bytes as u64;

@@ -318,6 +318,7 @@ impl Association {
         // Preferred addresses first: the budget may not suffice for all.
         due.sort_by_key(|check| !self.paths.is_preferred(check.address));
         for mut check in due {
+            self.paths.doubt(check.address);
             if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
                 let (address, request) = (check.address, self.request(id, check.nonce));
                 self.updates.checks.push(check);

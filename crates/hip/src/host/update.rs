@@ -86,7 +86,7 @@ impl Association {
         }
         let Some(id) = seq else { return Ok(()) };
         match self.updates.peer.classify(id) {
-            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, now, between),
+            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, now, id, between)?,
             Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id),
             Arrived::TooOld => return Err(Dropped::Stale),
             Arrived::New | Arrived::Late => {
@@ -171,18 +171,28 @@ impl Association {
 
     /// Repeats the answer to the same UPDATE, which has arrived again `between` these addresses. No MAC covers the source of a packet: the
     /// answer goes there only if the peer is known there, and every other time to the peer's best address, as either may be dead. A check
-    /// goes to the checked address alone: answered from elsewhere, it would show nothing.
-    fn answer_again(&mut self, local: &mut Local, now: Instant, between: (IpAddr, IpAddr)) {
+    /// goes to the checked address alone: answered from elsewhere, it would show nothing. If that does not answer, the acknowledgement goes to
+    /// a verified address, without the check, which has a timer of its own.
+    fn answer_again(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        id: u32,
+        between: (IpAddr, IpAddr),
+    ) -> Result<(), Dropped> {
         let Some(Answer { packet: (answer, (src, first)), is_check, repetitions }) = self.updates.answer.clone() else {
-            return;
+            return Ok(());
         };
         let is_there = |at: IpAddr| matches!(self.paths.status(at), Some(Status::Active | Status::Unverified));
         let best = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
         let is_checked = is_check && self.is_asking(first) && is_there(first);
+        if is_checked && let Some(other) = self.other_than(first, between.1, best) {
+            return self.acknowledge_at(local, id, other);
+        }
         let came = Some(between.1).filter(|at| is_there(*at) && repetitions.is_multiple_of(2));
         let dst = if is_checked { first } else { came.or(best).unwrap_or(first) };
         if !self.may_send_to(now, dst, if is_check { Cause::Announcement } else { Cause::Other }) {
-            return;
+            return Ok(());
         }
         let stays = local.locators.contains(&src) && src.is_ipv4() == dst.is_ipv4();
         if let Some(src) = if stays { Some(src) } else { local.source_for(dst) } {
@@ -190,6 +200,20 @@ impl Association {
             local.send_from(&answer, src, dst);
         }
         self.updates.answer.iter_mut().for_each(|it| it.repetitions = it.repetitions.wrapping_add(1));
+        Ok(())
+    }
+
+    /// Where to acknowledge an announcement, if the checked address does not answer: at its source or the best address, if the peer is
+    /// verified there.
+    fn other_than(&self, checked: IpAddr, source: IpAddr, best: Option<IpAddr>) -> Option<IpAddr> {
+        let is_verified = |it: &IpAddr| *it != checked && self.paths.is_active(*it);
+        [Some(source), best].into_iter().flatten().find(is_verified).filter(|_| self.paths.is_doubtful(checked))
+    }
+
+    fn acknowledge_at(&self, local: &mut Local, id: u32, address: IpAddr) -> Result<(), Dropped> {
+        let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
+        local.send(&ack, address);
+        Ok(())
     }
 
     /// The answer to a new UPDATE: an ACK, with the responses to its parameters. A check is sent to each locator to be verified, and the
@@ -223,6 +247,10 @@ impl Association {
                 return Ok(Some((self.update(local, answer)?, (src, dst))));
             }
             if let Some((first, request)) = asked {
+                let best = self.paths.for_control(0, |it| local.source_for(it).is_some());
+                if let Some(other) = self.other_than(first, dst, best) {
+                    self.acknowledge_at(local, id, other)?;
+                }
                 // From this host's address of that family: the request may have come over the other family.
                 let has = |kind| answer.iter().any(|it: &Parameter| it.kind() == kind);
                 let (has_seq, has_info) = (has(kind::SEQ), has(kind::ESP_INFO));

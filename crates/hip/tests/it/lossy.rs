@@ -124,4 +124,21 @@ proptest! {
         prop_assert!(took <= bound, "{:?}, bound {:?}", took, bound);
         prop_assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
     }
+
+    // Claim: Of two moves at once by clients of one rendezvous server, a round trip of 100 ms apart, both have verified each other after two
+    // round trips; each lost packet, up to three, adds at most 400 ms, whichever it is; then data flow in both directions. (200 cases)
+    #[test]
+    fn a_double_move_ends_in_time_whatever_is_lost(seed in 0_u64..1 << 32, lost in btree_set(0_usize..14, 0..=3)) {
+        let mut world = between_clients_with(&as_holdover_hip(), seed, [25, 25, 0]);
+        lose(&mut world, &lost);
+        let start = world.now;
+        world.move_to(0, &["192.0.2.77"]);
+        world.move_to(1, &["198.51.100.77"]);
+        world.run_for(Duration::from_secs(30));
+        let at = [0, 1].map(|index| verified_at(&world, index).unwrap_or(Instant::FAR_FUTURE));
+        let took = at[0].max(at[1]).saturating_since(start);
+        let bound = Duration::from_millis(200 + 400 * lost.len() as u64);
+        prop_assert!(took <= bound, "{:?}, bound {:?}", took, bound);
+        prop_assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
+    }
 }

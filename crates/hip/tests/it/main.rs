@@ -8,6 +8,7 @@ mod codec;
 mod corpus;
 mod crypto;
 mod data_plane;
+mod dead_address;
 mod disorder;
 mod esp;
 mod identity;

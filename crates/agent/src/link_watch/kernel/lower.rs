@@ -87,15 +87,17 @@ const WIREGUARD: &str = "wireguard";
 const TUN: &str = "tun";
 
 impl Interfaces {
-    /// The tunnels to be looked up, as routes may have changed since the last call.
-    pub fn take_tunnels(&mut self) -> Vec<Tunnel> {
-        if !std::mem::take(&mut self.have_routes_changed) {
+    /// The tunnels to be looked up: all if routes may have changed since the last call, else those with peers that must be queried, if
+    /// `asks_peers`.
+    pub fn take_tunnels(&mut self, asks_peers: bool) -> Vec<Tunnel> {
+        let all = std::mem::take(&mut self.have_routes_changed);
+        if !all && !asks_peers {
             return Vec::new();
         }
         let tunnels = self.interfaces.iter().filter(|(_, known)| known.is_named && known.is_tunnel);
         let tunnels = tunnels.filter_map(|(&index, known)| {
             let Stacking { below, remote, .. } = known.lower.stacking;
-            let has_endpoint = &*known.kind == WIREGUARD || remote.is_some();
+            let has_endpoint = &*known.kind == WIREGUARD || all && remote.is_some();
             (has_endpoint && below.is_none()).then_some(Tunnel { index, remote })
         });
         tunnels.collect()

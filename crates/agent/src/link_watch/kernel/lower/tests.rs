@@ -91,8 +91,10 @@ fn a_bond_goes_when_its_last_member_does() {
 #[test]
 fn a_tunnel_goes_with_the_way_to_its_endpoint() {
     let mut interfaces = connected(link(UPPER, "wireguard", true, Stacking::default()));
-    assert_eq!(interfaces.take_tunnels(), [Tunnel { index: UPPER, remote: None }]);
-    assert_eq!(interfaces.take_tunnels(), [], "nothing has changed since");
+    let tunnels = [Tunnel { index: UPPER, remote: None }];
+    assert_eq!(interfaces.take_tunnels(false), tunnels);
+    assert_eq!(interfaces.take_tunnels(false), [], "nothing has changed since");
+    assert_eq!(interfaces.take_tunnels(true), tunnels, "its peers may have other endpoints");
     let endpoints = |ways| KernelEvent::Endpoints { index: UPPER, ways };
     assert_eq!(heard(&mut interfaces, [endpoints(over(&[WLAN]))]), [] as [&str; 0]);
     let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
@@ -124,7 +126,7 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
 fn a_tun_device_follows_the_default_route_of_others() {
     let mut interfaces = connected(link(UPPER, "tun", true, Stacking::default()));
     assert_eq!(heard(&mut interfaces, [route(UPPER, 50, true)]), [] as [&str; 0]);
-    assert_eq!(interfaces.take_tunnels(), []);
+    assert_eq!(interfaces.take_tunnels(true), []);
     assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [wlan(true)]), [] as [&str; 0], "its next hop is being resolved");
     assert_eq!(heard(&mut interfaces, [KernelEvent::HopsBelow { index: WLAN }]), ["up"]);
