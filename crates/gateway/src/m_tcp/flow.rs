@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Action, Connection};
 use holdover_tcp::{AfterRetransmit, Timer};
-use holdover_wire::{Segment, Seq};
+use holdover_wire::{Segment, Seq, SeqRange};
 
 use super::{MTcp, MTcpConfig};
 use crate::split::{Side, Split};
@@ -37,6 +37,8 @@ pub(super) struct Flow {
     pub(super) reminded_at: [Option<Instant>; 2],
     /// When the next persist packet is sent to the mobile host, and the interval after it (FROZEN).
     pub(super) persist: Option<(Instant, Duration)>,
+    /// The beginning of the gap that each end was last told of by duplicate ACKs.
+    pub(super) gap_told: [Option<Seq>; 2],
     /// Whether the last segment from each side was data that must not be acknowledged yet.
     pub(super) data_came: [bool; 2],
     /// The last ACK number and window field sent to each end.
@@ -53,6 +55,9 @@ pub(super) struct Flow {
 
 /// The shortest interval between repeated ACKs: shorter than any retransmission timeout.
 const REMINDER: Duration = Duration::from_millis(100);
+
+/// How many duplicate ACKs a sender takes for a loss, and how many segments have to wait beyond a gap (RFC 5681 section 3.2).
+const DUPLICATES: u8 = 3;
 
 impl Flow {
     /// When the half towards the mobile host regards it as gone: at the expiry of its retransmission timer.
@@ -93,7 +98,7 @@ impl Flow {
             // A retransmission, because its ACK waits for the far end. If the window is shut, its sender does not know
             // that yet.
             seq if seq.lt(expected) => !is_shrunk,
-            // Beyond a gap: SACK blocks report it, and an ACK below the received data does not.
+            // Beyond a gap: SACK blocks report it, and an ACK below the received data does not (`report_gap`).
             _ => !has_sack,
         });
         self.data_came[from as usize] = is_premature && !segment.payload.is_empty();
@@ -134,7 +139,8 @@ impl Flow {
         let Some(end) = self.end_to_end(connection, split, side) else { return };
         let (Some(from), Some(before)) = (self.received_from[at], self.point[at]) else { return };
         let mut point = end;
-        if side == Side::Fixed {
+        let gap = split.half(connection, side).is_some_and(|half| half.rcv_nxt() == end && is_beyond_a_gap(half));
+        if side == Side::Fixed && !gap {
             let Some(half) = split.half(connection, side) else { return };
             let is_last = !half.state().may_receive() && half.rcv_nxt() == end;
             self.holds |= end.saturating_since(from) > held_after_bytes;
@@ -153,6 +159,12 @@ impl Flow {
             if let Some(half) = split.half_mut(connection, side) {
                 half.hold_ack_point(Some(point));
                 half.send_acks(1);
+            }
+        }
+        if gap && self.gap_told[at] != Some(end) && self.point[at] == Some(end) && !self.shrunk {
+            self.gap_told[at] = Some(end);
+            if let Some(half) = split.half_mut(connection, side) {
+                half.send_acks(DUPLICATES);
             }
         }
     }
@@ -256,4 +268,10 @@ impl Flow {
             half.set_ssthresh(cwnd.max(2));
         }
     }
+}
+
+/// Whether so much data waits beyond a gap that a receiver without SACK would have sent [`DUPLICATES`] duplicate ACKs.
+fn is_beyond_a_gap(half: &holdover_tcp::Connection) -> bool {
+    let waiting: u32 = half.ranges_out_of_order().map(SeqRange::len).sum();
+    !half.sack_agreed() && waiting >= u32::from(DUPLICATES) * half.rcv_mss()
 }

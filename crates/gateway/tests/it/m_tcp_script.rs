@@ -95,6 +95,20 @@ impl Script {
         self.to_phone(&made)
     }
 
+    /// The ACKs that the fixed host gets when it sends a segment from `seq` on.
+    fn acks_of_fixed(&mut self, seq: u32) -> Vec<u32> {
+        let ack = self.to_fixed_from.wrapping_add(1);
+        let made = self.send(Packet::new(FIXED, PHONE, segment((80, 1000), seq, ack, 65_535, LEN)));
+        to_fixed(&made)
+    }
+
+    /// The ACKs that the fixed host gets when the mobile host acknowledges.
+    fn acks_of_phone(&mut self, ack: u32) -> Vec<u32> {
+        let answer = segment((1000, 80), 1, self.to_phone_from.wrapping_add(ack), 65_535, 0);
+        let made = self.send(Packet::new(PHONE, FIXED, answer));
+        to_fixed(&made)
+    }
+
     /// Segments to the mobile host: `1:1001` with data, `at 1000` without.
     fn to_phone(&self, made: &[Injected]) -> Vec<String> {
         let to_phone = made.iter().filter(|one| one.direction == Direction::Outgoing);
@@ -125,6 +139,12 @@ impl Script {
         script.phone(1001, false);
         script
     }
+}
+
+/// The ACK numbers of segments to the fixed host.
+fn to_fixed(made: &[Injected]) -> Vec<u32> {
+    let to_fixed = made.iter().filter(|one| one.direction == Direction::Incoming);
+    to_fixed.filter_map(|one| Some(one.packet.tcp()?.ack.value())).collect()
 }
 
 fn first_number(made: &[Injected], direction: Direction) -> u32 {
@@ -158,6 +178,33 @@ fn the_last_byte_is_held_back_until_no_more_data_comes() {
     script.at(80);
     script.phone(2001, false);
     assert_eq!(script.shown, (2000, true));
+}
+
+// Claim: A fixed host without SACK learns of a gap by three duplicate ACKs, which carry the held byte, as soon as the mobile host has
+// acknowledged all before the gap and three segments wait beyond it.
+#[test]
+fn a_gap_is_reported_when_all_before_it_is_acknowledged() {
+    let mut script = Script::open(paper());
+    script.fixed(1, LEN);
+    // 1001:2001 is lost.
+    for seq in [2001, 3001, 4001] {
+        assert!(script.acks_of_fixed(seq).is_empty(), "the mobile host has nothing yet");
+    }
+    assert_eq!(script.acks_of_phone(1001), [1001; 4]);
+    // Later segments make duplicate ACKs of their own.
+    assert_eq!(script.acks_of_fixed(5001), [1001]);
+    assert_eq!(script.fixed(1001, LEN), ["1001:2001", "2001:3001", "3001:4001", "4001:5001", "5001:6001"]);
+    assert_eq!(script.acks_of_phone(2001), [2000], "a byte is held back again");
+}
+
+#[test]
+fn fewer_than_three_segments_beyond_a_gap_are_taken_for_reordering() {
+    let mut script = Script::open(paper());
+    script.fixed(1, LEN);
+    assert_eq!(script.acks_of_phone(1001), [1000]);
+    assert!(script.acks_of_fixed(2001).is_empty());
+    assert!(script.acks_of_fixed(3001).is_empty());
+    assert_eq!(script.acks_of_fixed(4001), [1001; 4]);
 }
 
 /// Section 5.3.2, first case: nothing is held back, so that the sender would ignore a window of zero.

@@ -198,20 +198,8 @@ impl Reproduced<'_> {
             (false, false) => "What no setting of the sample satisfies",
         };
         page.section("together", title);
-        page.paragraph(&goal(together));
-        let tried = if together.complete {
-            format!("The open inputs have {} combinations of values, and all were run", together.settings)
-        } else {
-            format!("Of the open inputs a sample of {} settings was run", together.settings)
-        };
-        page.paragraph(&format!(
-            "{tried} (`{}`), and that of this page. At most {} claims hold at one of the {}: {}.",
-            survey.command,
-            together.most,
-            if together.complete { "combinations" } else { "sample" },
-            together.at.in_words()
-        ));
-        page.paragraph(&reason(together));
+        page.paragraph(&summary(together, &survey.command));
+        page.paragraph(&format!("The setting with {}: {}.", together.most, together.at.in_words()));
         if together.complete {
             page.paragraph("Other values than the declared ones were not run.");
         } else if !together.is_met() {
@@ -383,6 +371,30 @@ impl Reproduced<'_> {
     }
 }
 
+/// How many claims are to hold at one setting, how many do, and what no setting tried can do.
+fn summary(together: &Together, command: &str) -> String {
+    let share = |claims: usize| format!("{:.0} %", 100.0 * claims as f64 / together.claims.max(1) as f64);
+    let tried = if together.complete {
+        format!("The open inputs have {} combinations of values, and all were run", together.settings)
+    } else {
+        format!("Of the open inputs a sample of {} settings was run", together.settings)
+    };
+    format!(
+        "{} ({}). {tried} (`{command}`), and that of this page. At most {} claims hold at one of the {} ({}). {} {} claims hold at none, \
+         {} pairs of the others at none together, and with the best setting for each experiment by itself {} would hold ({}).",
+        goal(together).trim_end_matches('.'),
+        share(together.judged),
+        together.most,
+        if together.complete { "combinations" } else { "sample" },
+        share(together.most),
+        reason(together),
+        together.nowhere.len(),
+        together.pairs.len(),
+        together.apart(),
+        share(together.apart()),
+    )
+}
+
 /// How many claims are to hold at one setting, and how many do.
 fn goal(together: &Together) -> String {
     format!(
@@ -479,7 +491,7 @@ fn side_by_side(page: &mut impl Writer, table: &Table, results: &Results) {
     page.figures(heading.collect(), rows);
 }
 
-/// `37 claims: 20 hold, 12 fail, 5 cannot be checked by a reproduction.`
+/// `37 claims: 20 hold, 12 fail, 5 cannot be checked by a reproduction. Of the 32 that can, 62 % hold.`
 pub fn in_words(counts: Counts) -> String {
     let all = counts.holds + counts.fails + counts.not_checkable + counts.broken;
     let claims = if all == 1 { "claim" } else { "claims" };
@@ -491,6 +503,11 @@ pub fn in_words(counts: Counts) -> String {
         let _ = write!(text, ", the checks of {} do not work", counts.broken);
     }
     text.push('.');
+    let checkable = counts.holds + counts.fails + counts.broken;
+    if checkable > 1 {
+        let _ =
+            write!(text, " Of the {checkable} that can, {:.0} % hold.", 100.0 * counts.holds as f64 / checkable as f64);
+    }
     text
 }
 
