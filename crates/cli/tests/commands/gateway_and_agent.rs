@@ -25,7 +25,7 @@ struct Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        for agent in &mut self.agent {
+        if let Some(agent) = &mut self.agent {
             let _ = agent.kill();
             let _ = agent.wait();
         }
