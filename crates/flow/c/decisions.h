@@ -356,6 +356,14 @@ INLINE int is_beyond_known(const struct half *half, const struct packet *packet,
 	return kind == OTHER && half->flags & HALF_ACKED && (packet->flags & (ACK | RST)) == ACK && before(half->acked, packet->ack);
 }
 
+// Whether an ACK ends a limit of the window.
+INLINE int ends_limit(const struct half *half, const struct packet *packet, int kind)
+{
+	if (!(half->flags & HALF_UNTIL_HEARD) || (half->flags & HALF_UNTIL_ACKED && !before(half->shown, packet->ack)))
+		return 0;
+	return kind == ADVANCING || kind == REPEATED || is_beyond_known(half, packet, kind);
+}
+
 // `holding` for this ACK: recorded ACKs may precede it, held ones may be released, and the receiver may be heard again (`is_heard`).
 INLINE int holding_of_ack(struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
 			  int holding, int was_held, int direction, int *is_heard)
@@ -368,12 +376,11 @@ INLINE int holding_of_ack(struct half *half, const struct link *link, const stru
 		// Data that flows needs no release: its ACKs pass.
 		holding = HOLD_NOTHING;
 	}
-	*is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && !link->is_down &&
-		    (kind == ADVANCING || kind == REPEATED || is_beyond_known(half, packet, kind));
+	*is_heard = FLOW_ORDERS && !link->is_down && ends_limit(half, packet, kind);
 
 	FORGET(*is_heard, packet->seq);
 	if (FLOW_ORDERS && *is_heard) {
-		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD);
+		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD | HALF_UNTIL_ACKED);
 		holding = HOLD_NOTHING;
 	}
 	FORGET(holding, packet->seq);

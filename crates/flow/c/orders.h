@@ -44,7 +44,8 @@ INLINE void apply(struct half *half, const struct order *order)
 		break;
 	case ORDER_LIMIT_WINDOW:
 		set_flag(half, HALF_LIMITED, order->b != LIMIT_NONE);
-		set_flag(half, HALF_UNTIL_HEARD, order->b == LIMIT_UNTIL_HEARD);
+		set_flag(half, HALF_UNTIL_HEARD, order->b == LIMIT_UNTIL_HEARD || order->b == LIMIT_UNTIL_ACKED);
+		set_flag(half, HALF_UNTIL_ACKED, order->b == LIMIT_UNTIL_ACKED);
 		half->most_window = order->b == LIMIT_NONE ? 0 : order->a;
 		break;
 	case ORDER_WINDOW_SHIFT:

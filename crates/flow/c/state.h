@@ -98,6 +98,7 @@ struct half {
 #define HALF_ANSWERED 0x10000 // the sender was shown an ACK after its last data,
 #define HALF_ANSWERED_MORE 0x20000 // and others, which share an entry of `shown_lately`
 #define HALF_FORGOT 0x40000   // ACKs were shown before the first one in `shown_lately`
+#define HALF_UNTIL_ACKED 0x80000 // HALF_UNTIL_HEARD ends only with an ACK of something that the sender was not shown
 
 // The state of a connection. The members are ordered by how often packets need them, in cache lines.
 struct flow {
@@ -319,6 +320,7 @@ struct order {
 #define LIMIT_NONE 0       // any window
 #define LIMIT_ALWAYS 1
 #define LIMIT_UNTIL_HEARD 2 // until the receiver's next ACK
+#define LIMIT_UNTIL_ACKED 3 // until its next ACK of something new
 
 // The treatment of a flow's ACKs.
 enum holding {

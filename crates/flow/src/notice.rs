@@ -27,7 +27,7 @@ pub enum Notice {
     /// here. Nothing has answered yet; while the link is down the probe is withheld.
     Probed(Seq),
     /// The receiver has sent an ACK up to this number, which ends
-    /// [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard).
+    /// [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard), or one [`UntilAcked`](crate::WindowLimit::UntilAcked).
     Heard(Seq),
 }
 

@@ -5,9 +5,9 @@ use holdover_filter::{Connection, Direction};
 use holdover_wire::Seq;
 
 use crate::layout::{
-    self, Key, LIMIT_ALWAYS, LIMIT_NONE, LIMIT_UNTIL_HEARD, ORDER_CLOCK, ORDER_COMPACT, ORDER_FLUSH, ORDER_FOLD,
-    ORDER_FREE, ORDER_LEAVE_ALONE, ORDER_LIMIT_WINDOW, ORDER_RECORD, ORDER_REFRESH, ORDER_REOPENED, ORDER_SHOW,
-    ORDER_WINDOW_SHIFT,
+    self, Key, LIMIT_ALWAYS, LIMIT_NONE, LIMIT_UNTIL_ACKED, LIMIT_UNTIL_HEARD, ORDER_CLOCK, ORDER_COMPACT, ORDER_FLUSH,
+    ORDER_FOLD, ORDER_FREE, ORDER_LEAVE_ALONE, ORDER_LIMIT_WINDOW, ORDER_RECORD, ORDER_REFRESH, ORDER_REOPENED,
+    ORDER_SHOW, ORDER_WINDOW_SHIFT,
 };
 use crate::{ffi, key};
 
@@ -54,6 +54,8 @@ pub enum WindowLimit {
     Always(u32),
     /// A limit until the next ACK of the receiver, which passes unchanged.
     UntilHeard(u32),
+    /// A limit until the receiver acknowledges something that the sender was not shown. That ACK passes unchanged.
+    UntilAcked(u32),
 }
 
 /// An order as the flow path reads it.
@@ -75,6 +77,7 @@ impl OrderRecord {
                     WindowLimit::None => (0, LIMIT_NONE),
                     WindowLimit::Always(bytes) => (bytes, LIMIT_ALWAYS),
                     WindowLimit::UntilHeard(bytes) => (bytes, LIMIT_UNTIL_HEARD),
+                    WindowLimit::UntilAcked(bytes) => (bytes, LIMIT_UNTIL_ACKED),
                 };
                 (ORDER_LIMIT_WINDOW, bytes, kind, 0)
             }

@@ -346,6 +346,27 @@ fn probes_of_a_shut_window_are_reported_and_withheld_while_the_mobile_host_is_ab
 }
 
 #[test]
+fn a_window_may_stay_shut_until_the_sender_is_shown_something_new() {
+    let mut path = Path::new(holding(Holds::Nothing), 0);
+    path.send(3);
+    path.ack(1200, 400);
+    path.order(Direction::Incoming, Order::LimitWindow(WindowLimit::UntilAcked(0)));
+    let repeated = packet(false, Flags::ACK, (1, 1200), 400, 0);
+    assert_eq!(path.pass(repeated), (Some((1200, 0)), None), "an ACK of nothing new");
+    // The ACK that is withheld is repeated once the link is up.
+    path.link.down_at = Some(path.now);
+    assert_eq!(path.ack(1300, 300), None);
+    assert_eq!(path.flow.half(Direction::Incoming).window_limit(), Some(0));
+    path.link.down_at = None;
+    let (passed, notice) = path.pass(packet(false, Flags::ACK, (1, 1300), 300, 0));
+    assert_eq!((passed, notice), (Some((1300, 300)), Some(Notice::Heard(Seq::new(1300)))), "it was not shown");
+    assert_eq!(path.flow.half(Direction::Incoming).window_limit(), None);
+    // A later limit until any ACK ends with any ACK.
+    path.order(Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
+    assert_eq!(path.ack(1300, 350), Some((1300, 350)));
+}
+
+#[test]
 fn duplicate_acks_are_kept_or_dropped() {
     for drops_duplicates in [false, true] {
         let mut path = Path::new(LinkState { drops_duplicates, ..holding(Holds::Nothing) }, 0);

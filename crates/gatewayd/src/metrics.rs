@@ -139,9 +139,13 @@ fn register_reports(registry: &mut Registry, reports: &ReportCounters) {
 }
 
 fn register_handoff(registry: &mut Registry, handoff: &HandoffCounters) {
-    let packets =
-        [("left", handoff.packets_left), ("came", handoff.packets_came), ("unconfirmed", handoff.packets_lost)];
-    let help = "Packets sent to other gateways, received from them, and never confirmed";
+    let packets = [
+        ("left", handoff.packets_left),
+        ("came", handoff.packets_came),
+        ("unconfirmed", handoff.packets_lost),
+        ("dropped", handoff.packets_dropped),
+    ];
+    let help = "Packets sent to other gateways, received from them, never confirmed, and dropped by policy instead";
     registry.register("handoff_packets", help, counts(&packets));
     let connections = [
         ("left", handoff.connections_left),

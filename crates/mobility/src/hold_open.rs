@@ -74,8 +74,9 @@ pub struct HoldOpen {
     actions: VecDeque<Action>,
 }
 
-/// Repetitions that are not answered, and the least silence before an answer: the sender's timer has expired more than once by then.
-const UNANSWERED: u32 = 2;
+/// Repetitions that are not answered: the sender's timer has expired more than once by then.
+pub const UNANSWERED: u32 = 2;
+/// The least silence before an answer.
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// The least time between two answers on a connection. A TCP retransmits more slowly by then; one that answers an answer is not
 /// to do so endlessly.

@@ -43,6 +43,7 @@ pub(super) fn status(status: &Status) -> String {
         ("for the former owner of an address", buffer.forgotten),
         ("longer than the MTU", unsendable.too_big),
         ("refused by the kernel", unsendable.refused),
+        ("for hosts that have moved to other gateways", status.handoff.map_or(0, |handoff| handoff.packets_dropped)),
     ];
     for (why, count) in lost.into_iter().filter(|&(_, count)| count > 0) {
         let _ = writeln!(text, "dropped       {count}: {why}");

@@ -66,7 +66,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, conflicts_with = "out")]
     resume: bool,
     /// Measure this machine's kernel and Holdover's daemons in place of the simulator, and run no experiments: of m-tcp the
-    /// processing at the supervisor host, with the gateway's daemon, in some seconds; of hip-uto-rt a sample of its
+    /// processing at the supervisor host, with the gateway's daemon, in a minute; of hip-uto-rt a sample of its
     /// disconnections, with the daemons of `holdover hip`, in some seven minutes. Needs network namespaces.
     #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "jobs", "experiments"])]
     real: bool,

@@ -16,6 +16,11 @@
 //! Data lost in the cut stays lost: the fixed host notices that soon only if copies were kept somewhere. A zero window over lost data costs
 //! current Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
 //!
+//! When the mobile host is back, a window stays shut until the fixed host is shown an ACK of something new if data are outstanding and it has
+//! probed for them repeatedly: with an open window Linux would end the connection at its next retransmission
+//! ([`holdover_mobility::hold_open`]). Such a sender waits for its timer in any case, open window or not; one that sends at once when its
+//! window opens (4.4BSD, by reading) waits for its next probe.
+//!
 //! No ACK acknowledges more than the mobile host has: all are made by [`Half::ack_up_to`](holdover_flow::Half::ack_up_to).
 
 #[cfg(test)]
@@ -26,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Action, Connection, Direction, Injected, tcp_mut};
 use holdover_flow::{Flow, FlowTable, Holds, LinkState, Notice, Order, WindowLimit};
+use holdover_mobility::hold_open::UNANSWERED;
 use holdover_wire::Packet;
 
 /// How much is held back, and when a window is shut.
@@ -71,6 +77,8 @@ pub const NAME: &str = "freeze";
 struct State {
     /// The fixed host was shown a zero window.
     is_frozen: bool,
+    /// Its probes since then.
+    probes: u32,
     /// When held ACKs are checked.
     due: Option<Instant>,
     /// The owner has set that time: an ACK is awaited.
@@ -152,13 +160,16 @@ impl FreezeControl {
                 let flow = path.snapshot(connection).filter(is_shut);
                 let answer = flow.and_then(|flow| shut_ack(&flow, connection));
                 if let Some(packet) = answer {
+                    if let Some(state) = self.connections.get_mut(&connection) {
+                        state.probes = state.probes.saturating_add(1);
+                    }
                     self.send(connection, packet);
                     self.tell(now, connection, "answered a probe");
                 }
             }
             (Notice::Heard(_), Direction::Incoming) => {
                 if let Some(state) = self.connections.get_mut(&connection).filter(|state| state.is_frozen) {
-                    state.is_frozen = false;
+                    (state.is_frozen, state.probes) = (false, 0);
                     self.tell(now, connection, "thawed");
                 }
                 self.forget_idle(connection);
@@ -230,9 +241,17 @@ impl FreezeControl {
     /// The mobile host is back.
     pub fn handle_back(&mut self, now: Instant, path: &mut impl FlowTable) {
         if self.away_since.is_some() {
+            // A repeated ACK that comes before its flow is read does not open the window.
+            for connection in self.all_frozen(|state| state.probes > UNANSWERED) {
+                path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilAcked(0)));
+            }
             // Until the link is up, the flow path withholds ACKs without a notice: one that came after its flow was read would stay withheld.
             self.raise_link(now, path);
-            self.thaw_all(now, path);
+            for connection in self.all_frozen(|_| true) {
+                if !self.stays_shut(connection, path) {
+                    self.thaw(now, connection, path);
+                }
+            }
             self.show_others(now, path);
         }
     }
@@ -267,7 +286,9 @@ impl FreezeControl {
         self.others.clear();
         self.epoch += 1;
         path.set_link(self.link_state());
-        self.thaw_all(now, path);
+        for connection in self.all_frozen(|_| true) {
+            self.thaw(now, connection, path);
+        }
         // The rest was left by a former controller, or is not frozen.
         let mut held = Vec::new();
         path.for_each_live(&mut |connection, flow| {
@@ -374,12 +395,19 @@ impl FreezeControl {
         self.schedule(connection, None);
     }
 
-    fn thaw_all(&mut self, now: Instant, path: &mut impl FlowTable) {
-        let frozen: Vec<Connection> =
-            self.connections.iter().filter(|(_, state)| state.is_frozen).map(|(&it, _)| it).collect();
-        for connection in frozen {
-            self.thaw(now, connection, path);
-        }
+    fn all_frozen(&self, is_meant: impl Fn(&State) -> bool) -> Vec<Connection> {
+        let frozen = self.connections.iter().filter(|(_, state)| state.is_frozen && is_meant(state));
+        frozen.map(|(&connection, _)| connection).collect()
+    }
+
+    /// Whether an open window would let the fixed host end the connection: it has retransmitted data that are still outstanding, and nothing
+    /// was withheld that could be shown with the window.
+    fn stays_shut(&self, connection: Connection, path: &impl FlowTable) -> bool {
+        self.connections.get(&connection).is_some_and(|state| state.probes > UNANSWERED)
+            && path.snapshot(connection).is_some_and(|flow| {
+                let half = flow.half(Direction::Incoming);
+                half.awaits_ack() && !half.is_held() && !flow.is_over()
+            })
     }
 
     /// Shows the fixed host the mobile host's window again, if it was shown a window of zero.

@@ -30,6 +30,10 @@ fn segment((src_port, dst_port): (u16, u16), flags: Flags, seq: u32, ack: u32, w
     }
 }
 
+fn connection() -> Connection {
+    Connection { local: (FIXED, 80).into(), remote: (PHONE, 1000).into() }
+}
+
 fn data(seq: u32, len: usize) -> Packet {
     Packet::new(FIXED, PHONE, segment((80, 1000), Flags::ACK, seq, 1, 500, len))
 }
@@ -146,10 +150,56 @@ fn a_mobile_host_that_goes_has_its_window_shut_and_its_probes_answered() {
     assert_eq!(script.pass(data(300, 100)), ["data 300:400", "ack 300 win 0"]);
     assert_eq!(script.pass(data(400, 100)), ["data 400:500"]);
     assert_eq!(script.after(60_000), [] as [&str; 0]);
-    assert_eq!(script.phone_is(Presence::Present), ["ack 300 win 300"]);
-    assert_eq!(script.pass(data(300, 100)), ["data 300:400"]);
+    assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0], "the third probe was a retransmission");
+    assert_eq!(script.pass(data(300, 100)), ["data 300:400", "ack 300 win 0"]);
     script.after(10);
     assert_eq!(script.pass(ack(500, 450)), ["ack 500 win 450"]);
+}
+
+/// Linux ends a connection that has retransmitted for too long at its next retransmission, unless the window is shut or the retransmission
+/// before was answered.
+#[test]
+fn a_window_stays_shut_for_a_sender_that_has_retransmitted_until_something_new_is_acknowledged() {
+    for (probes, opens_with) in [(2, "the return"), (3, "an ACK of something new")] {
+        let mut script = under_way(FreezeConfig::buffer_freeze());
+        script.pass(ack(200, 400));
+        assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
+        for _ in 0..probes {
+            script.after(60_000);
+            assert_eq!(script.pass(data(200, 100)), ["data 200:300", "ack 200 win 0"]);
+        }
+        let opened: &[&str] = if probes == 2 { &["ack 200 win 400"] } else { &[] };
+        assert_eq!(script.phone_is(Presence::Present), opened, "{opens_with}");
+        if probes == 2 {
+            continue;
+        }
+        assert_eq!(script.pass(ack(200, 400)), ["ack 200 win 0"], "the host is heard");
+        assert_eq!(script.pass(data(200, 100)), ["data 200:300", "ack 200 win 0"], "its answer may be lost");
+        assert_eq!(script.phone_is(Presence::Away), [] as [&str; 0]);
+        assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
+        assert_eq!(script.pass(ack(400, 350)), ["ack 400 win 350"]);
+        assert_eq!(script.pass(data(400, 100)), ["data 400:500"]);
+        assert_eq!(script.phone_is(Presence::Away), ["ack 400 win 0"]);
+        assert_eq!(script.phone_is(Presence::Present), ["ack 400 win 350"], "probes are counted anew");
+    }
+}
+
+/// The newest ACK was withheld, as it came before the gateway had noticed the return.
+#[test]
+fn a_window_opens_with_an_ack_that_was_withheld() {
+    let mut script = under_way(FreezeConfig::buffer_freeze());
+    script.pass(ack(200, 400));
+    assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
+    for _ in 0..5 {
+        assert_eq!(script.pass(data(200, 100)), ["data 200:300", "ack 200 win 0"]);
+    }
+    script.filter.path_mut().with(PHONE, |_, flows| {
+        assert_eq!(flows.snapshot(connection()).map(|flow| flow.half(Direction::Incoming).is_held()), Some(false));
+    });
+    let now = script.now;
+    let mut late = ack(300, 300);
+    assert_ne!(script.filter.path_mut().follow(now, Direction::Incoming, &mut late), Verdict::Pass);
+    assert_eq!(script.phone_is(Presence::Present), ["ack 300 win 300"]);
 }
 
 #[test]
@@ -213,7 +263,7 @@ fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
     let mut script = under_way(FreezeConfig::buffer_freeze());
     script.pass(ack(200, 400));
     assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
-    let connection = holdover_filter::Connection { local: (FIXED, 80).into(), remote: (PHONE, 1000).into() };
+    let connection = connection();
     let now = script.now;
     let late = |script: &mut Script, direction, notice| {
         script
@@ -298,7 +348,7 @@ impl FlowTable for Order {
 fn the_link_is_up_before_frozen_flows_are_read() {
     let mut control = FreezeControl::new(FreezeConfig::m_tcp());
     let mut path = Order::default();
-    let connection = Connection { local: (FIXED, 80).into(), remote: (PHONE, 1000).into() };
+    let connection = connection();
     control.resume_frozen(Instant::ZERO, connection, &mut path);
     control.handle_away(Instant::ZERO, &mut path);
     assert!(path.is_down);

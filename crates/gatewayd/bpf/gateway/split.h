@@ -94,8 +94,9 @@ INLINE int read_syn(struct __sk_buff *skb, u32 at, struct packet_ends *ends)
 	return IS_SYN;
 }
 
-// Whether this router would forward a packet that came in: not one for itself, and not one that it refuses.
-INLINE int is_forwarded(struct __sk_buff *skb, const struct packet_ends *ends)
+// Whether this router forwards what comes in from the mobile host of a SYN: it is not for the router itself, and not refused. A SYN to a mobile
+// host comes from the router itself if it was translated to one of the router's addresses (masquerading): its answers are not forwarded.
+INLINE int is_forwarded(struct __sk_buff *skb, const struct packet_ends *ends, int is_out)
 {
 	struct bpf_fib_lookup lookup = {};
 
@@ -104,12 +105,12 @@ INLINE int is_forwarded(struct __sk_buff *skb, const struct packet_ends *ends)
 	if (!ends->is_v6) {
 		lookup.family = 2; // AF_INET
 		lookup.tos = ends->traffic_class;
-		lookup.ipv4_src = ends->tuple.ipv4.saddr;
-		lookup.ipv4_dst = ends->tuple.ipv4.daddr;
+		lookup.ipv4_src = is_out ? ends->tuple.ipv4.daddr : ends->tuple.ipv4.saddr;
+		lookup.ipv4_dst = is_out ? ends->tuple.ipv4.saddr : ends->tuple.ipv4.daddr;
 	} else {
 		lookup.family = 10; // AF_INET6
-		__builtin_memcpy(lookup.ipv6_src, ends->tuple.ipv6.saddr, 16);
-		__builtin_memcpy(lookup.ipv6_dst, ends->tuple.ipv6.daddr, 16);
+		__builtin_memcpy(lookup.ipv6_src, is_out ? ends->tuple.ipv6.daddr : ends->tuple.ipv6.saddr, 16);
+		__builtin_memcpy(lookup.ipv6_dst, is_out ? ends->tuple.ipv6.saddr : ends->tuple.ipv6.daddr, 16);
 	}
 	int result = bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0);
 
@@ -179,7 +180,7 @@ static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, int is_
 	// Without IPv6 there is no listening socket.
 	if (ends.is_v6 && !split.from_mobiles[1])
 		return 0;
-	if (!is_out && !is_forwarded(skb, &ends))
+	if (!is_forwarded(skb, &ends, is_out))
 		return 0;
 	u64 *expires = bpf_map_lookup_elem(&expiry, &one);
 

@@ -62,6 +62,7 @@ fn invalid_settings_are_refused_with_their_place() {
         ),
         ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "gateway.toml:2:1: listen: expected both listen and token_file"),
         ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "gateway.toml:2:1: listen: needs key_file and peers too"),
+        ("[handoff]\nwaiting = \"drop\"\n", "gateway.toml:2:1: waiting: needs listen and key_file too"),
         ("[handoff]\npeers = [\"10.0.0.2:4787\"]\nkey_file = \"k\"\n", "gateway.toml:3:1: key_file: needs listen too"),
         (
             "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",

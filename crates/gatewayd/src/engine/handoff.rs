@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Engine;
 use crate::cluster::{Admission, Evidence};
+use crate::config::Waiting;
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::network::destination;
 use crate::store::Stored;
@@ -185,9 +186,13 @@ impl Engine {
         }
     }
 
-    /// Hands the next packet to the gateway to which its mobile host has moved. Returns whether there was room.
+    /// Hands the next packet to the gateway to which its mobile host has moved, or drops it by policy. Returns whether there was room.
     pub(super) fn hand_on(&mut self, mobile: IpAddr, stored: Stored) -> bool {
         let Some(handoff) = &mut self.handoff else { return false };
+        if self.config.handoff.waiting == Waiting::Drop {
+            handoff.note_dropped();
+            return true;
+        }
         match self.store.read(mobile, stored, &mut self.packet) {
             Ok(offload) if self.packet.len() <= LONGEST_PACKET => {
                 handoff.hand_on(self.advanced_at, mobile, [&offload.to_bytes()[..], &self.packet].concat())

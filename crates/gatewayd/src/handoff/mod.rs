@@ -36,6 +36,9 @@ pub struct HandoffCounters {
     pub came: u64,
     /// Packets sent to other gateways.
     pub packets_left: u64,
+    /// Packets that waited for mobile hosts of other gateways, and were dropped by `[handoff] waiting = "drop"`.
+    #[serde(default)]
+    pub packets_dropped: u64,
     /// Packets received from other gateways.
     pub packets_came: u64,
     /// Gateways that did not answer, or stopped answering.
@@ -181,6 +184,11 @@ impl Handoff {
         self.counters.packets_left += u64::from(has_room);
         self.flush();
         has_room
+    }
+
+    /// A packet for a mobile host that another gateway has claimed was dropped by policy.
+    pub(crate) fn note_dropped(&mut self) {
+        self.counters.packets_dropped += 1;
     }
 
     /// Sends records of the connections of a mobile host that another gateway has claimed, `count` of them.

@@ -81,7 +81,8 @@ fn step() -> impl Strategy<Value = Step> {
     let limit = prop_oneof![
         Just(WindowLimit::None),
         bytes().prop_map(WindowLimit::Always),
-        bytes().prop_map(WindowLimit::UntilHeard)
+        bytes().prop_map(WindowLimit::UntilHeard),
+        bytes().prop_map(WindowLimit::UntilAcked)
     ];
     let rule = prop_oneof![Just(None), Just(Some(ConnectionRule::Passes)), Just(Some(ConnectionRule::Diverts))];
     prop_oneof![

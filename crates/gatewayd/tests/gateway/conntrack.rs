@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("nothing_is_invalid_with_m_tcp", |_| nothing_is_invalid("m-tcp")),
     ("nothing_is_invalid_with_freeze", |_| nothing_is_invalid("freeze")),
     ("nothing_is_invalid_with_buffer_freeze", |_| nothing_is_invalid("buffer-freeze")),
+    ("nothing_is_invalid_with_split", |_| nothing_is_invalid("split")),
 ];
 
 /// Between the fixed host and the router: ACKs are held back of transfers with so much in flight.
@@ -62,8 +63,8 @@ pub(crate) fn over_absences(world: &World, gateway: &Gateway, transfers: [Transf
 }
 
 // Claim: With strict connection tracking (nf_conntrack_tcp_be_liberal = 0, `ct state invalid drop`) at both hosts and on the
-// gateway's router, a download and an upload over absences of 3 s go on, byte-exact, with `buffer`, `m-tcp`, `freeze` and
-// `buffer-freeze`, and no packet is found invalid anywhere. Needs `nft`.
+// gateway's router, a download and an upload over absences of 3 s go on, byte-exact, with `buffer`, `m-tcp`, `freeze`,
+// `buffer-freeze` and `split`, and no packet is found invalid anywhere. Needs `nft`.
 fn nothing_is_invalid(mode: &str) {
     let world = World::with_round_trip(1, ROUND_TRIP).unwrap();
     let places = [world.fixed(), world.router(), world.mobile(0)];
@@ -76,5 +77,9 @@ fn nothing_is_invalid(mode: &str) {
     // It has changed segments, or made some.
     let has_held = status.path.lowered + status.path.withheld > 0;
     assert!(has_held || !["buffer", "m-tcp"].contains(&mode), "{mode}: {status:?}");
+    if let Some(split) = status.split {
+        assert_eq!((split.total, split.unanswered, split.reset), (2, 0, 0), "{split:?}");
+        return;
+    }
     assert!(mode == "buffer" || status.woken.frozen > 0 && status.path.injected > 0, "{mode}: {status:?}");
 }

@@ -13,6 +13,7 @@ use crate::process::Gateway;
 
 pub(crate) const TESTS: &[Test] = &[
     ("waiting_packets_follow_the_mobile_host_to_another_gateway", waiting_packets_follow_the_host),
+    ("waiting_packets_are_dropped_by_policy_and_senders_retransmit", waiting_packets_are_dropped),
     ("forged_and_recorded_datagrams_move_no_host", forged_datagrams_move_no_host),
     ("a_gateway_without_its_peer_continues", without_its_peer),
     ("an_upload_is_woken_by_the_gateway_that_its_host_has_moved_to", an_upload_is_woken),
@@ -94,6 +95,44 @@ fn waiting_packets_follow_the_host(_: &Namespace) {
     assert_eq!((came.lost, left.forged, came.forged), (0, 0, 0), "{left:?} {came:?}");
     assert_eq!((first.status().waiting, first.files(), other.status().waiting, other.files()), (0, 0, 0, 0));
     assert_eq!(first.mobile(mobile), None, "the first gateway has nothing to do with it any more");
+}
+
+// Claim: With `[handoff] waiting = "drop"`, none of 200 datagrams that wait at the first gateway comes by the second, and later ones do;
+// a download whose packets have waited goes on by retransmissions, within a second of the move and byte-exact.
+fn waiting_packets_are_dropped(_: &Namespace) {
+    let site = distant_pair("drops", ROUND_TRIP);
+    let (world, mobile) = (site.world(), site.world().mobile_address(0));
+    let drop = |number: usize| site.handoff(number, &[1 - number]) + "waiting = \"drop\"\n";
+    let gateways = [0, 1].map(|number| Gateway::start(site.router(number), &drop(number)));
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.await_more(BULK).unwrap();
+    let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+    let into = world.mobile(0).enter(bind(mobile)).unwrap();
+    let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
+    into.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    world.set_cut(Cut::Silent, true).unwrap();
+    gateways[0].says(mobile, "away");
+    for number in 0..200u32 {
+        from.send_to(&number.to_be_bytes(), into.local_addr().unwrap()).unwrap();
+    }
+    // The download's are among them.
+    wait_for("packets that wait", || (gateways[0].status().waiting > 200).then_some(()));
+    let took = transfer.resumes(|| site.move_to(0, 1, true).unwrap()).unwrap();
+    let left = wait_for("the end of the handoff", || {
+        Some(handoffs(&gateways[0].status())).filter(|left| left.left == 1 && left.connections_left == 1)
+    });
+    eprintln!("download: data {took:?} after the move; {left:?}");
+    assert!(left.packets_left == 0 && left.packets_dropped > 200, "{left:?}");
+    assert!(took < AT_ONCE, "{took:?}");
+    from.send_to(&200u32.to_be_bytes(), into.local_addr().unwrap()).unwrap();
+    let mut buffer = [0; 16];
+    let len = into.recv(&mut buffer).unwrap();
+    assert_eq!(buffer[..len], 200u32.to_be_bytes(), "the datagrams before it were dropped");
+    transfer.await_more(BULK).unwrap();
+    transfer.ends_exact().unwrap();
+    let statuses = gateways.each_ref().map(|gateway| (gateway.status().waiting, gateway.files()));
+    assert_eq!(statuses, [(0, 0); 2]);
+    assert_eq!(handoffs(&gateways[1].status()).packets_came, 0);
 }
 
 fn forged_datagrams_move_no_host(_: &Namespace) {

@@ -332,7 +332,7 @@ mod tests {
     // its loads gets through a direct line, a router and a router with programs that do nothing; a program that is no HAProxy is
     // refused. `reproduce m-tcp --real` shows the router's time without that of hosts.
     // Tests: `bench::gateway::tests::a_router_s_time_is_without_that_of_hosts`,
-    // `reproduce_command::real::tests::the_table_has_both_figures_in_microseconds`,
+    // `reproduce_command::real::tests::the_page_has_both_figures_in_microseconds`,
     // `bench::gateway::tests::softirqs_count_only_if_a_whole_slice_is_charged`,
     // `cpu::tests::run_time_counts_this_thread_and_not_others`,
     // `bench::gateway::tests::every_load_gets_through_where_no_daemon_is_needed`,
