@@ -147,8 +147,8 @@ struct State {
     repeat_at: Option<Instant>,
     /// When the host's TCP is prompted to acknowledge.
     ask_at: Option<Instant>,
-    /// The end of the byte of the last prompt.
-    asked: Option<Seq>,
+    /// The end of the byte of the last prompt, until its answer has left.
+    prompted: Option<Seq>,
     /// The beginning of the warning that has frozen it without a cut.
     in_vain: Option<Instant>,
     /// [`WarningPeriod::Adaptive`]: the time after the warning.
@@ -244,6 +244,7 @@ impl SegmentFilter for Freeze {
             Direction::Outgoing => {
                 state.last_sent.note(packet, segment);
                 state.round_trip.note_outgoing(now, segment);
+                state.strip_dsack(packet);
                 if matches!(state.phase, Phase::Frozen { .. } | Phase::Cut) {
                     state.close_window(connection, packet, &mut self.out);
                 }
@@ -318,14 +319,6 @@ fn mark(config: &FreezeConfig, packet: &mut Packet) {
     }
 }
 
-/// Takes the DSACK of the byte before `end` off `segment`.
-fn forget_dsack(segment: &mut Segment, end: Seq) {
-    let blocks = &mut segment.options.sack;
-    if blocks.as_slice().first() == Some(&SeqRange::new(end - 1, end)) {
-        *blocks = blocks.iter().skip(1).collect();
-    }
-}
-
 /// The state machine of one connection.
 impl State {
     /// Handles a warning, new or repeated.
@@ -366,7 +359,7 @@ impl State {
         self.owed = config.at_once;
         if self.owed > 0 {
             if config.ask_after.is_some() {
-                self.ask(connection, out);
+                self.prompt(connection, out);
             }
             self.repeat_at = Some(now + config.ask_after.unwrap_or(Duration::ZERO));
         }
@@ -389,6 +382,17 @@ impl State {
         self.reschedule(connection, out);
     }
 
+    /// The answer to a prompt reports its byte by DSACK. The peer has not repeated that.
+    fn strip_dsack(&mut self, packet: &mut Packet) {
+        let Some(end) = self.prompted else { return };
+        let Some(segment) = tcp_mut(packet) else { return };
+        let blocks = &mut segment.options.sack;
+        if blocks.as_slice().first() == Some(&SeqRange::new(end - 1, end)) {
+            *blocks = blocks.iter().skip(1).collect();
+            self.prompted = None;
+        }
+    }
+
     /// The host's TCP sends while frozen.
     fn close_window(&mut self, connection: Connection, packet: &mut Packet, out: &mut Out) {
         let Some(segment) = tcp_mut(packet) else { return };
@@ -396,9 +400,6 @@ impl State {
             return;
         }
         segment.window = 0;
-        if let Some(end) = self.asked.take() {
-            forget_dsack(segment, end);
-        }
         self.ask_at = None;
         self.owed = self.owed.saturating_sub(1);
         if self.owed == 0 {
@@ -463,13 +464,13 @@ impl State {
         }
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = None;
-            self.ask(connection, out);
+            self.prompt(connection, out);
         }
         self.reschedule(connection, out);
     }
 
     /// Prompts the host's TCP to acknowledge its data.
-    fn ask(&mut self, connection: Connection, out: &mut Out) {
+    fn prompt(&mut self, connection: Connection, out: &mut Out) {
         let (Some(acked), Some(heard), false) = (self.last_sent.ack(), self.heard, self.over) else { return };
         let segment = Segment {
             src_port: connection.remote.port(),
@@ -482,7 +483,7 @@ impl State {
             options: TcpOptions { timestamps: heard.timestamps, ..TcpOptions::default() },
             payload: Bytes::from_static(&[0]),
         };
-        self.asked = Some(acked);
+        self.prompted = Some(acked);
         let packet = Packet::new(connection.remote.ip(), connection.local.ip(), segment);
         out.ready.push_back(Injected { direction: Direction::Incoming, packet });
     }

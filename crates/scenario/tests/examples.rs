@@ -30,9 +30,10 @@ fn every_example_runs_and_its_variants_differ() {
     }
 }
 
-/// The gateway's scenario: with packets kept at the gateway, the phone is served at once on its return.
+/// The gateway's scenario: with packets kept at the gateway, the phone is served at once on its return. The whole download is shorter only
+/// with `buffer`: a closed window over outstanding data does not spare the server its timeouts.
 #[test]
-fn the_gateways_modes_gain_over_a_router_that_forwards_where_they_keep_packets() {
+fn the_gateways_modes_that_keep_packets_serve_the_phone_at_once() {
     let scenario = scenario(Builtin::find("gateway").unwrap());
     let measured = scenario.variants().iter().map(|variant| {
         let mut world = World::new(variant.world(scenario.seed()).unwrap()).unwrap();
@@ -49,10 +50,9 @@ fn the_gateways_modes_gain_over_a_router_that_forwards_where_they_keep_packets()
     assert!(plain_ms > 1_000, "{measured:?}");
     for mode in ["buffer", "buffer-freeze", "m-tcp"] {
         let (longest_ms, duration) = measured[mode];
-        assert!(longest_ms <= 100, "{mode}: {measured:?}");
-        // A closed window over outstanding data does not spare the server its timeouts.
-        assert!(duration < if mode == "buffer" { plain } else { plain + plain / 100 }, "{mode}: {measured:?}");
+        assert!(longest_ms <= 100 && duration < plain + plain / 100, "{mode}: {measured:?}");
     }
+    assert!(measured["buffer"].1 < plain, "{measured:?}");
     assert!(measured["freeze"].0 > 1_000, "nothing is kept: {measured:?}");
 }
 

@@ -170,7 +170,8 @@ pub enum AccurateEcnRules {
 pub struct SendConfig {
     /// Bytes that wait to be sent or acknowledged before [`crate::Connection::write`] takes no more.
     pub buffer_bytes: u32,
-    /// Up to which the buffer grows with the congestion window (Linux `tcp_sndbuf_expand`). It has its size for good if this is not more.
+    /// The largest size to which the buffer grows with the congestion window (Linux `tcp_wmem[2]`). The size is fixed if this does not exceed
+    /// [`Self::buffer_bytes`].
     pub max_buffer_bytes: u32,
     /// Whether a small segment waits while data is outstanding (Nagle, RFC 9293 section 3.7.4).
     pub nagle: bool,

@@ -38,7 +38,7 @@ pub(super) struct Flow {
     /// When the next persist packet is sent to the mobile host, and the interval after it (FROZEN).
     pub(super) persist: Option<(Instant, Duration)>,
     /// The beginning of the gap that each end was last told of by duplicate ACKs.
-    pub(super) gap_told: [Option<Seq>; 2],
+    pub(super) gap_reported: [Option<Seq>; 2],
     /// Whether the last segment from each side was data that must not be acknowledged yet.
     pub(super) data_came: [bool; 2],
     /// The last ACK number and window field sent to each end.
@@ -98,7 +98,7 @@ impl Flow {
             // A retransmission, because its ACK waits for the far end. If the window is shut, its sender does not know
             // that yet.
             seq if seq.lt(expected) => !is_shrunk,
-            // Beyond a gap: SACK blocks report it, and an ACK below the received data does not (`report_gap`).
+            // Beyond a gap: SACK blocks report it, and an ACK below the received data does not ([`Self::acknowledge`]).
             _ => !has_sack,
         });
         self.data_came[from as usize] = is_premature && !segment.payload.is_empty();
@@ -140,11 +140,11 @@ impl Flow {
         let (Some(from), Some(before)) = (self.received_from[at], self.point[at]) else { return };
         let mut point = end;
         let gap = split.half(connection, side).is_some_and(|half| half.rcv_nxt() == end && is_beyond_a_gap(half));
-        if side == Side::Fixed && !gap {
+        if side == Side::Fixed {
             let Some(half) = split.half(connection, side) else { return };
             let is_last = !half.state().may_receive() && half.rcv_nxt() == end;
             self.holds |= end.saturating_since(from) > held_after_bytes;
-            if self.holds && !self.shows_all && !self.shrunk && !is_last {
+            if self.holds && !gap && !self.shows_all && !self.shrunk && !is_last {
                 point = end - 1;
             }
             if let Some(seen) = self.recovering {
@@ -161,8 +161,9 @@ impl Flow {
                 half.send_acks(1);
             }
         }
-        if gap && self.gap_told[at] != Some(end) && self.point[at] == Some(end) && !self.shrunk {
-            self.gap_told[at] = Some(end);
+        let is_shut = side == Side::Fixed && self.shrunk;
+        if gap && self.gap_reported[at] != Some(end) && self.point[at] == Some(end) && !is_shut {
+            self.gap_reported[at] = Some(end);
             if let Some(half) = split.half_mut(connection, side) {
                 half.send_acks(DUPLICATES);
             }

@@ -274,7 +274,8 @@ fn freeze_shuts_the_window_answers_probes_and_keeps_nothing() {
         let (report, record) = cut(profile, 3_000, daemon(Mode::Freeze));
         assert_eq!(report.status, FlowStatus::Completed);
         let [first, probes @ .., last] = &record.actions[..] else { panic!("{:?}", record.actions) };
-        assert_eq!((*first, *last), ("froze", "reopened the window"));
+        // After three probes and more it stays shut until something new is acknowledged.
+        assert!(*first == "froze" && ["reopened the window", "thawed"].contains(last), "{:?}", record.actions);
         assert!(probes.len() >= 2 && probes.iter().all(|what| *what == "answered a probe"), "{probes:?}");
         assert!(idle_ms(&report) > 500, "{profile}: {} ms", idle_ms(&report));
     }

@@ -256,7 +256,7 @@ impl Paths {
             return Some(address);
         }
         if let Some(relay) = usable(Status::Active).find(|it| it.is_relay).map(|it| it.address) {
-            let has_moved = candidate(Status::Unverified, true).is_some();
+            let has_moved = candidate(Status::Unverified, true).is_some_and(|address| !self.is_doubtful(address));
             return candidate(Status::Active, false).filter(|_| !has_moved).or(Some(relay));
         }
         let unverified = |preferred| candidate(Status::Unverified, preferred).filter(|_| credit);

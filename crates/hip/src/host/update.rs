@@ -142,16 +142,22 @@ impl Association {
 
     /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer.
     fn acknowledge_again(&mut self, local: &mut Local, now: Instant, id: u32) -> Result<(), Dropped> {
-        if self.updates.repeated_at.is_some_and(|at| now.saturating_since(at) < REPEAT_EVERY) {
-            return Err(Dropped::Stale);
-        }
-        self.updates.repeated_at = Some(now);
+        self.limit_repeats(now)?;
         let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
         let dst = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
         if let Some(dst) = dst.filter(|dst| self.may_send_to(now, *dst, Cause::Other)) {
             self.charge(dst, &ack);
             local.send(&ack, dst);
         }
+        Ok(())
+    }
+
+    /// Anybody can send a packet again: each new acknowledgement takes a signature.
+    fn limit_repeats(&mut self, now: Instant) -> Result<(), Dropped> {
+        if self.updates.repeated_at.is_some_and(|at| now.saturating_since(at) < REPEAT_EVERY) {
+            return Err(Dropped::Stale);
+        }
+        self.updates.repeated_at = Some(now);
         Ok(())
     }
 
@@ -186,7 +192,8 @@ impl Association {
         let is_there = |at: IpAddr| matches!(self.paths.status(at), Some(Status::Active | Status::Unverified));
         let best = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
         let is_checked = is_check && self.is_asking(first) && is_there(first);
-        if is_checked && let Some(other) = self.other_than(first, between.1, best) {
+        if is_checked && let Some(other) = self.verified_alternative(first, between.1, best) {
+            self.limit_repeats(now)?;
             return self.acknowledge_at(local, id, other);
         }
         let came = Some(between.1).filter(|at| is_there(*at) && repetitions.is_multiple_of(2));
@@ -205,7 +212,7 @@ impl Association {
 
     /// Where to acknowledge an announcement, if the checked address does not answer: at its source or the best address, if the peer is
     /// verified there.
-    fn other_than(&self, checked: IpAddr, source: IpAddr, best: Option<IpAddr>) -> Option<IpAddr> {
+    fn verified_alternative(&self, checked: IpAddr, source: IpAddr, best: Option<IpAddr>) -> Option<IpAddr> {
         let is_verified = |it: &IpAddr| *it != checked && self.paths.is_active(*it);
         [Some(source), best].into_iter().flatten().find(is_verified).filter(|_| self.paths.is_doubtful(checked))
     }
@@ -248,7 +255,7 @@ impl Association {
             }
             if let Some((first, request)) = asked {
                 let best = self.paths.for_control(0, |it| local.source_for(it).is_some());
-                if let Some(other) = self.other_than(first, dst, best) {
+                if let Some(other) = self.verified_alternative(first, dst, best) {
                     self.acknowledge_at(local, id, other)?;
                 }
                 // From this host's address of that family: the request may have come over the other family.

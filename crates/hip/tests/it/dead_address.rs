@@ -68,7 +68,8 @@ fn a_dead_preferred_address_takes_no_data() {
         world.tamper = Some(Box::new(move |packet| packet.dst != gone && (is_one_way || packet.src != gone)));
         world.forget_history();
         world.move_to(0, &[dead, alive]);
-        talk(&mut world, Duration::from_secs(2));
+        let (got, sent) = talk(&mut world, Duration::from_secs(2));
+        assert!(sent - got[0].min(sent) <= 12, "{dead} {alive} {is_one_way}: {got:?} of {sent} in the first 2 s");
         let few = announcements(&world);
         assert!(few <= 6, "{few} announcements in 2 s");
         let (got, sent) = talk(&mut world, Duration::from_secs(120));
@@ -76,4 +77,26 @@ fn a_dead_preferred_address_takes_no_data() {
         let lost = got.map(|got| sent - got.min(sent));
         assert!(lost[0] <= 2, "{dead} {alive} {is_one_way}: {lost:?} of {sent} lost");
     }
+}
+
+/// Anybody can send an announcement again. Each acknowledgement takes a signature.
+#[test]
+fn a_replayed_announcement_is_acknowledged_every_tenth_of_a_second() {
+    let mut world = World::established(4, &config());
+    let gone = address("203.0.113.7");
+    world.tamper = Some(Box::new(move |packet| packet.dst != gone));
+    world.move_to(0, &["203.0.113.7", "192.0.2.1"]);
+    world.run_for(Duration::from_millis(500));
+    let is_announcement = |packet: &&Packet| {
+        let Ok(received) = HipPacket::parse(packet) else { return false };
+        received.packet.parameters.iter().any(|it| it.kind() == kind::LOCATOR_SET)
+    };
+    let announcement = world.packets.iter().map(|(_, packet)| packet).rfind(is_announcement).expect("one").clone();
+    let before = world.count(1, PacketType::Update);
+    for _ in 0..100 {
+        world.deliver(&announcement);
+        world.collect();
+    }
+    let answers = world.count(1, PacketType::Update) - before;
+    assert!(answers <= 1, "{answers} answers");
 }

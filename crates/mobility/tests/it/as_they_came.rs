@@ -135,7 +135,7 @@ proptest! {
         is_ipv6 in any::<bool>(),
         begins in any::<bool>(),
     ) {
-        let mut forwarder = Forwarder { chain: mechanisms.chain(), now: Instant::from_secs(1), is_ipv6, came: Vec::new() };
+        let mut forwarder = Forwarder { chain: mechanisms.chain(), now: Instant::from_secs(1), is_ipv6, came: Vec::new(), acks: Vec::new() };
         for (way, packet) in opening(first).into_iter().filter(|_| begins) {
             forwarder.forward(way, packet)?;
         }
@@ -155,17 +155,14 @@ proptest! {
     }
 }
 
-/// One byte for the host's own TCP, which has it.
-fn is_prompt(made: &Injected) -> bool {
-    made.direction == Direction::Incoming && made.packet.tcp().is_some_and(|segment| *segment.payload == [0])
-}
-
 /// The mechanisms, and the packets that came.
 struct Forwarder {
     chain: Chain,
     now: Instant,
     is_ipv6: bool,
     came: Vec<Packet>,
+    /// Those that the host has sent, as it sent them and as they left.
+    acks: Vec<Seq>,
 }
 
 impl Forwarder {
@@ -179,8 +176,10 @@ impl Forwarder {
     fn forward(&mut self, way: Direction, packet: Packet) -> Result<(), TestCaseError> {
         let mut packet = received(&between(packet, way, self.is_ipv6), self.came.len() as u16);
         self.came.push(packet.clone());
+        self.note_ack(way, &packet);
         if self.chain.handle_packet(self.now, way, &mut packet) == Verdict::Pass {
             prop_assert!(number(&packet).is_some(), "{packet} passes");
+            self.note_ack(way, &packet);
             self.check(&packet)?;
         }
         self.check_made()
@@ -190,11 +189,24 @@ impl Forwarder {
         while self.chain.poll_action().is_some() {}
         while self.chain.poll_dropped().is_some() {}
         while let Some(made) = self.chain.poll_transmit() {
-            if !is_prompt(&made) {
+            self.note_ack(made.direction, &made.packet);
+            if !self.is_prompt(&made) {
                 self.check(&made.packet)?;
             }
         }
         Ok(())
+    }
+
+    fn note_ack(&mut self, way: Direction, packet: &Packet) {
+        let ack = packet.tcp().filter(|_| way == Direction::Outgoing).map(|segment| segment.ack);
+        self.acks.extend(ack);
+    }
+
+    /// One byte for the host's own TCP, which has it: it ends where an ACK of the host does.
+    fn is_prompt(&self, made: &Injected) -> bool {
+        let is_old_byte =
+            |segment: &holdover_wire::Segment| *segment.payload == [0] && self.acks.contains(&(segment.seq + 1));
+        made.direction == Direction::Incoming && made.packet.tcp().is_some_and(is_old_byte)
     }
 
     fn check(&self, packet: &Packet) -> Result<(), TestCaseError> {

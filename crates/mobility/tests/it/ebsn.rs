@@ -11,7 +11,7 @@ use crate::support::ms;
 
 fn reno() -> Config {
     let mut config = Profile::RenoBsd.config();
-    config.send.buffer_bytes = 60_000;
+    config.send.fix_buffer(60_000);
     (config.receive.buffer_bytes, config.receive.max_buffer_bytes) = (60_000, 60_000);
     config
 }

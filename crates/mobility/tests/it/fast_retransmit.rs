@@ -43,7 +43,7 @@ fn only_a_handoff_counts_unless_configured() {
 /// Both ends have data in flight when the client is cut off, or moves without a cut.
 fn after(config: FastRetransmitConfig, up: LinkEvent) -> (Ends, Vec<Segment>) {
     let mut reno = Profile::RenoBsd.config();
-    reno.send.buffer_bytes = 60_000;
+    reno.send.fix_buffer(60_000);
     (reno.receive.buffer_bytes, reno.receive.max_buffer_bytes) = (60_000, 60_000);
     let mut ends = Ends::new(reno, &only(config), &Mechanisms::default());
     ends.client.writes(ends.now, 4);

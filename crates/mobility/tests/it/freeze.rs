@@ -108,6 +108,23 @@ fn the_dsack_of_a_prompt_stays_here() {
     }
 }
 
+/// Also if other segments leave before the answer, or the freeze ends before it.
+#[test]
+fn the_dsack_of_a_prompt_stays_here_however_late() {
+    for ends in [false, true] {
+        let mut script = flowing(fixed(50));
+        script.at(110).peer(from_peer(1001, 1000)).link(fading(50));
+        assert_eq!(script.handed_in().len(), 1);
+        script.host(from_host(1001, 400));
+        if ends {
+            script.link(LinkEvent::Recovered);
+        }
+        let dsack = [SeqRange::new(Seq::new(1000), Seq::new(1001))].into_iter().collect();
+        let answer = script.host(change(from_host(2001, 400), |segment| segment.options.sack = dsack));
+        assert!(answer.options.sack.is_empty(), "{ends}");
+    }
+}
+
 /// The same when freezing begins later than the warning: the host's TCP may answer before the last ACK is repeated.
 #[test]
 fn the_answer_comes_before_a_repetition() {

@@ -26,7 +26,7 @@ fn probe(config: ProbeConfig) -> Mechanisms {
 /// NewReno without SACK and timestamps: TCP itself reports by ACK numbers only.
 fn plain() -> Config {
     let mut config = Profile::RenoBsd.config();
-    config.send.buffer_bytes = 60_000;
+    config.send.fix_buffer(60_000);
     (config.receive.buffer_bytes, config.receive.max_buffer_bytes) = (60_000, 60_000);
     (config.sack, config.timestamps) = (false, None);
     config

@@ -382,7 +382,7 @@ fn without_piggybacking_the_acks_are_pure() {
 #[test]
 fn duplicate_acks_make_a_standard_peer_retransmit() {
     let mut reno = Profile::RenoBsd.config();
-    reno.send.buffer_bytes = 60_000;
+    reno.send.fix_buffer(60_000);
     (reno.receive.buffer_bytes, reno.receive.max_buffer_bytes) = (60_000, 60_000);
     let mut ends = Ends::new(reno, &trigger(duplicate_acks(true)), &Mechanisms::default());
     ends.server.writes(ends.now, 8);

@@ -48,7 +48,7 @@ fn pentium() -> RouterCpu {
 fn stack() -> holdover_tcp::Config {
     let mut stack = Profile::Linux6Reno.config();
     stack.mss = 1_360;
-    stack.send.buffer_bytes = 65_536;
+    stack.send.fix_buffer(65_536);
     stack
 }
 

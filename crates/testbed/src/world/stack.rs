@@ -90,7 +90,8 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     // The timestamps option takes 12 bytes, padding included.
     let len = config.mss.saturating_sub(if config.timestamps.is_some() { 12 } else { 0 });
     let rmem = format!("4096 {at_first} {}", receive.growth.memory_bytes(receive.max_buffer_bytes, len).max(at_first));
-    let wmem = format!("4096 {} {}", config.send.buffer_bytes.min(16_384), config.send.buffer_bytes);
+    let (at_first, most) = (config.send.buffer_bytes, config.send.max_buffer_bytes);
+    let wmem = format!("4096 {} {}", at_first.min(16_384), most.max(at_first));
     let ecn = match config.ecn {
         Ecn::Off => "0",
         Ecn::Request => "1",
@@ -163,7 +164,7 @@ fn newer_sysctls(config: &Config) -> BTreeMap<&'static str, String> {
 fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
     let mut rest = config.clone();
     rest.send.nagle = linux.send.nagle;
-    rest.send.buffer_bytes = linux.send.buffer_bytes;
+    (rest.send.buffer_bytes, rest.send.max_buffer_bytes) = (linux.send.buffer_bytes, linux.send.max_buffer_bytes);
     rest.receive.buffer_bytes = linux.receive.buffer_bytes;
     rest.receive.max_buffer_bytes = linux.receive.max_buffer_bytes;
     rest.congestion.validate_after_idle = linux.congestion.validate_after_idle;
@@ -237,6 +238,9 @@ mod tests {
         assert!(!stack.sysctls.contains_key("net.ipv4.tcp_rto_min_us"));
         assert_eq!(stack.socket.user_timeout, Some(Duration::from_secs(9)));
         assert_eq!((stack.socket.congestion, stack.socket.nodelay), (Congestion::Bbr, true));
+        assert_eq!(stack.sysctls["net.ipv4.tcp_wmem"], "4096 16384 4194304");
+        config.send.fix_buffer(1 << 20);
+        assert_eq!(KernelStack::of(&config, None).unwrap().sysctls["net.ipv4.tcp_wmem"], "4096 16384 1048576");
     }
 
     #[test]
