@@ -9,8 +9,8 @@ use crate::ffi;
 use crate::flow::time;
 use crate::layout::{
     HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_FORGOT, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED,
-    HALF_RECORDING, HALF_RESET, HALF_RESUMED, HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, Run, Shown,
-    UNKNOWN_SHIFT,
+    HALF_RECORDING, HALF_RESET, HALF_RESUMED, HALF_SHRUNK, HALF_UNTIL_ACKED, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN,
+    Run, Shown, UNKNOWN_SHIFT,
 };
 use crate::segment::{self, Form};
 
@@ -177,6 +177,12 @@ impl Half {
     /// The window limit by order, in bytes; `None` without a limit.
     pub fn window_limit(&self) -> Option<u32> {
         self.has(HALF_LIMITED).then_some(self.most_window)
+    }
+
+    /// Whether the sender was shown a window of zero that stays until it is shown an ACK of something new
+    /// ([`WindowLimit::UntilAcked`](crate::WindowLimit::UntilAcked)).
+    pub fn is_shut_until_acked(&self) -> bool {
+        self.window_limit() == Some(0) && self.has(HALF_UNTIL_ACKED)
     }
 
     /// Whether the ACKs of a stall are recorded.

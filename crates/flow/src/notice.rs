@@ -26,8 +26,8 @@ pub enum Notice {
     /// The sender probes a window that is shut by order (RFC 9293 section 3.8.6.1): the receiver has acknowledged up to
     /// here. Nothing has answered yet; while the link is down the probe is withheld.
     Probed(Seq),
-    /// The receiver has sent an ACK up to this number, which ends
-    /// [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard), or one [`UntilAcked`](crate::WindowLimit::UntilAcked).
+    /// The receiver has sent an ACK up to this number, which ends [`UntilHeard`](crate::WindowLimit::UntilHeard); or an ACK of something new,
+    /// which ends [`UntilAcked`](crate::WindowLimit::UntilAcked).
     Heard(Seq),
 }
 

@@ -3,12 +3,12 @@
 //! A record has the state that both ends have agreed on or shown: windows, sequence numbers, timestamps. Times are ages,
 //! relative to the moment at which the record was made, as the clocks of two machines have nothing in common; the time on
 //! its way makes them too recent, and so the estimate of a timestamp clock too old, which is the safe side. Not in it are
-//! orders and held-back windows of a controller, measurements in progress, and the rate of the flow.
+//! orders of a controller, except that a window stays shut, measurements in progress, and the rate of the flow.
 //!
 //! ```text
 //! bytes    content, in network byte order
 //!  1       version: 1
-//!  1       flags: IPv4, round trips known, SND.NXT known, detailed
+//!  1       flags: IPv4, round trips known, SND.NXT known, detailed, window of the fixed host shut until something new is acknowledged
 //!  8 / 32  addresses of the fixed host and of the mobile host
 //!  4       their ports
 //! 13       stage, initial sequence number, ends of both FINs
@@ -25,9 +25,10 @@ use holdover_filter::{Connection, Direction};
 use holdover_wire::Seq;
 
 use crate::layout::{
-    Block, Flow, HALF_ACKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RESET, HALF_STAMPED, Half,
-    Key, MOST_BLOCKS, MOST_SHOWN, Run, STAGE_HOST_FIN, STAGE_HOST_FIN_ACKED, STAGE_ISN, STAGE_PEER_FIN,
-    STAGE_PEER_FIN_ACKED, STAGE_RESET, Shown, TRIP_BEYOND, TRIP_NXT, TRIP_SAMPLED, UNKNOWN_SHIFT,
+    Block, Flow, HALF_ACKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED, HALF_RESET,
+    HALF_STAMPED, HALF_UNTIL_ACKED, HALF_UNTIL_HEARD, Half, Key, MOST_BLOCKS, MOST_SHOWN, Run, STAGE_HOST_FIN,
+    STAGE_HOST_FIN_ACKED, STAGE_ISN, STAGE_PEER_FIN, STAGE_PEER_FIN_ACKED, STAGE_RESET, Shown, TRIP_BEYOND, TRIP_NXT,
+    TRIP_SAMPLED, UNKNOWN_SHIFT,
 };
 
 /// A flow as another gateway needs it.
@@ -89,6 +90,7 @@ const IPV4: u8 = 0x1;
 const SAMPLED: u8 = 0x2;
 const HAS_NXT: u8 = 0x4;
 const DETAILED: u8 = 0x8;
+const SHUT: u8 = 0x10;
 
 /// Flags of a half in the flow path that a record keeps as they are; they fit five bits.
 const KEPT: u32 = HALF_ACKED | HALF_LAST | HALF_LAST_STAMPS | HALF_ENDING | HALF_RESET;
@@ -143,7 +145,8 @@ impl FlowRecord {
             flags: flag(is_ipv4(&key.local), IPV4)
                 | flag(flow.flags & TRIP_SAMPLED != 0, SAMPLED)
                 | flag(flow.flags & TRIP_NXT != 0, HAS_NXT)
-                | flag(is_detailed, DETAILED),
+                | flag(is_detailed, DETAILED)
+                | flag(flow.incoming.is_shut_until_acked() && !flow.incoming.is_held(), SHUT),
             stage: (u32::from(flow.stage) & STAGES) as u8,
             host_isn: flow.host_isn,
             host_fin: flow.host_fin,
@@ -173,9 +176,24 @@ impl FlowRecord {
         self.flags & DETAILED != 0
     }
 
+    /// Whether the fixed host's window stays shut until it is shown an ACK of something new.
+    pub const fn is_shut(&self) -> bool {
+        self.flags & SHUT != 0
+    }
+
+    /// The same record with an open window.
+    pub fn opened(mut self) -> Self {
+        self.flags &= !SHUT;
+        self
+    }
+
     /// The flow, with its times on the clock of `now`.
     pub fn revive(&self, now: Instant) -> Flow {
-        let (outgoing, incoming) = (self.outgoing.revive(now), self.incoming.revive(now));
+        let (outgoing, mut incoming) = (self.outgoing.revive(now), self.incoming.revive(now));
+        if self.is_shut() {
+            incoming.flags |= HALF_LIMITED | HALF_UNTIL_HEARD | HALF_UNTIL_ACKED;
+            incoming.most_window = 0;
+        }
         let heard_at = moment(now, self.heard).max(1);
         let nanos = |micros: u32| u64::from(micros) * 1000;
         let flag = |flag: u8, is: u32| if self.flags & flag != 0 { is } else { 0 };
@@ -284,7 +302,7 @@ impl FlowRecord {
 
     fn is_valid(&self) -> bool {
         let is_ipv4 = [&self.key.local, &self.key.remote].map(is_ipv4);
-        self.flags & !(IPV4 | SAMPLED | HAS_NXT | DETAILED) == 0
+        self.flags & !(IPV4 | SAMPLED | HAS_NXT | DETAILED | SHUT) == 0
             && is_ipv4 == [self.flags & IPV4 != 0; 2]
             && u32::from(self.stage) & !STAGES == 0
             && self.heard != NEVER

@@ -95,6 +95,7 @@ impl SupervisorConfig {
             flush: self.flush,
             when_away: self.choke != Choke::Never,
             least_timeout: (self.choke == Choke::Wintimer).then_some(self.least_timeout),
+            outlives_retries: false,
             ..FreezeConfig::m_tcp()
         }
     }

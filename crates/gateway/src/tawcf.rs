@@ -149,7 +149,7 @@ impl Tawcf {
 
     /// A base station without state.
     pub fn new(config: TawcfConfig) -> Self {
-        let freeze = FreezeConfig { holds: Holds::Nothing, ..FreezeConfig::buffer_freeze() };
+        let freeze = FreezeConfig { holds: Holds::Nothing, outlives_retries: false, ..FreezeConfig::buffer_freeze() };
         let rules = Rules::new(None, true, Duration::ZERO);
         Self {
             config,

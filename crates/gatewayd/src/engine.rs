@@ -29,7 +29,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
-use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
+use holdover_gateway::divert::{Course, Diverter, Loss, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::Neighbours;
 use holdover_host::{Requests, Tun};
 
@@ -269,7 +269,7 @@ impl Engine {
             }
             SourceReport::OtherHost { mobile } if self.serves(mobile) => {
                 tracing::info!(%mobile, "the address belongs to another host: dropped its buffered packets");
-                self.diverter.discard(now, mobile);
+                self.diverter.discard(now, mobile, Loss::Forgotten);
                 Ok(true)
             }
             SourceReport::Mobile { .. } | SourceReport::OtherHost { .. } => Ok(false),

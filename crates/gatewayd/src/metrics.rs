@@ -96,6 +96,7 @@ fn register_packets(registry: &mut Registry, status: &Status) {
         ("aged", buffer.aged),
         ("not_stored", buffer.storage),
         ("other_host", buffer.forgotten),
+        ("moved", buffer.moved),
         ("too_big", unsendable.too_big),
         ("refused", unsendable.refused),
         ("redundant", unsendable.redundant),
@@ -145,7 +146,8 @@ fn register_handoff(registry: &mut Registry, handoff: &HandoffCounters) {
         ("unconfirmed", handoff.packets_lost),
         ("dropped", handoff.packets_dropped),
     ];
-    let help = "Packets sent to other gateways, received from them, never confirmed, and dropped by policy instead";
+    let help =
+        "Packets sent to other gateways, received from them, never confirmed, and dropped by `waiting = \"drop\"`";
     registry.register("handoff_packets", help, counts(&packets));
     let connections = [
         ("left", handoff.connections_left),

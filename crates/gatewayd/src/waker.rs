@@ -183,7 +183,8 @@ impl Waker {
     /// are shown the ACKs held on the others: no gateway knows of them any more. Split connections stay: their ends have other sequence
     /// numbers.
     ///
-    /// Windows are opened before the connections leave, as [`Self::handle_standing`] does it. Senders are not woken: the other gateway does that.
+    /// Windows are opened before the connections leave, as [`Self::handle_standing`] does it; those that stay shut are so in their records.
+    /// Senders are not woken: the other gateway does that.
     pub(crate) fn hand_on(
         &mut self,
         now: Instant,
@@ -219,12 +220,17 @@ impl Waker {
                 continue;
             }
             let link = self.modes.link_of(connection);
-            let (TakenIn::Anew, flow) = path.take_in(now, record, link) else { continue };
+            let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
+            // Other treatments do not answer for the mobile host: it shows its window itself.
+            let record = match treatment {
+                Some(Treatment::Freeze(_)) => record.clone(),
+                _ => record.clone().opened(),
+            };
+            let (TakenIn::Anew, flow) = path.take_in(now, &record, link) else { continue };
             count += 1;
             last = Direction::BOTH
                 .into_iter()
                 .fold(last, |last, direction| last.max(flow.half(direction).progress_at(direction)));
-            let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
             // Without room for details the flow table does not know that ACKs are held.
             let is_woken = matches!(treatment, Some(Treatment::Wake(_))) && path.holds_acks(connection);
             if !is_woken {
@@ -328,7 +334,7 @@ impl Waker {
         }
     }
 
-    /// An earlier process was killed: the senders of these mobile hosts are shown their held ACKs.
+    /// An earlier process was killed: the senders of these mobile hosts are shown their held ACKs, and windows that do not stay shut.
     pub(crate) fn handle_taken_over(
         &mut self,
         now: Instant,
@@ -337,7 +343,7 @@ impl Waker {
     ) {
         for mobile in mobiles {
             for link in self.modes.links() {
-                self.with((mobile, link), path, |control, flows| control.handle_end(now, flows));
+                self.with((mobile, link), path, |control, flows| control.take_over(now, flows));
             }
         }
     }
@@ -448,6 +454,7 @@ fn plain_data(packet: &[u8]) -> Option<(Connection, Seq)> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use holdover_flow::{OrderRecord, Place, WindowLimit};
     use holdover_wire::{Flags, Packet, Segment};
 
     use super::*;
@@ -478,6 +485,36 @@ mod tests {
         waker.forget(MOBILE);
         assert_eq!((records.len(), windows(&mut waker).as_slice()), (1, &[50_000][..]));
         assert_eq!((waker.woken().frozen, waker.woken().reopened), (1, 1));
+    }
+
+    // Claim: A window that stays shut until something new is acknowledged does so at the next gateway, if that freezes, too.
+    #[test]
+    fn windows_that_stay_shut_do_so_at_the_next_gateway() {
+        let Ok(mut path) = testing::load() else {
+            return holdover_testbed::harness::skip("the kernel does not load the programs");
+        };
+        let now = Instant::from_secs(500);
+        let transfer = Transfer::default();
+        let connection = transfer.connection();
+        let mut flow = transfer.until(now);
+        let acked = flow.half(Direction::Incoming).acked().unwrap();
+        for order in [Order::Show(acked), Order::LimitWindow(WindowLimit::UntilAcked(0))] {
+            flow.handle_order(&mut Place::default(), &OrderRecord::new(now, connection, Direction::Incoming, order));
+        }
+        let known = |path: &KernelPath| path.flow(connection).unwrap().half(Direction::Incoming).is_shut_until_acked();
+        path.know(MOBILE).unwrap();
+        let mut records = vec![FlowRecord::of(now, connection, &flow, false).unwrap()];
+        for (mode, is_shut) in [("freeze", true), ("m-tcp", true), ("buffer", false)] {
+            let config = toml::from_str(&format!("[mobiles]\nmode = \"{mode}\"\n")).unwrap();
+            let mut waker = Waker::new(now, &config);
+            let bytes = records[0].to_bytes();
+            let record = FlowRecord::from_bytes(&bytes).unwrap();
+            assert_eq!((record.is_shut(), waker.take_in(now, MOBILE, &[record], &mut path).0), (true, 1));
+            assert_eq!(known(&path), is_shut, "{mode}");
+            records = waker.hand_on(now + Duration::from_secs(1), MOBILE, 8, &mut path);
+            let shown = std::iter::from_fn(|| waker.poll_transmit()).count();
+            assert_eq!((records.len(), records[0].is_shut(), shown), (1, is_shut, 0), "{mode}");
+        }
     }
 
     #[test]

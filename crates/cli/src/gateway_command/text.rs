@@ -144,8 +144,7 @@ pub(super) const MOBILES_GIVEN_UP: [usize; 3] = [5, 6, 3];
 pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 9] {
     let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
     let buffer = &mobile.buffer;
-    let dropped =
-        buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage + buffer.forgotten;
+    let dropped = buffer.lost();
     [
         mobile.name(),
         mobile.standing.clone(),

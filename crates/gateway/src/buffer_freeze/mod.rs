@@ -83,7 +83,12 @@ impl Default for BufferFreezeConfig {
 impl BufferFreezeConfig {
     /// The base station relies on its timer: what it hears of absences freezes nothing.
     const fn freeze() -> FreezeConfig {
-        FreezeConfig { holds: Holds::Nothing, when_away: false, ..FreezeConfig::buffer_freeze() }
+        FreezeConfig {
+            holds: Holds::Nothing,
+            when_away: false,
+            outlives_retries: false,
+            ..FreezeConfig::buffer_freeze()
+        }
     }
 
     /// Why the mechanism would do nothing, if so.

@@ -393,10 +393,10 @@ impl<T> Diverter<T> {
         goes
     }
 
-    /// Discards the packets of a mobile host.
-    pub fn discard(&mut self, now: Instant, address: IpAddr) {
+    /// Discards the packets of a mobile host, for this reason.
+    pub fn discard(&mut self, now: Instant, address: IpAddr, loss: Loss) {
         while let Some((item, _)) = self.take(address, true) {
-            self.lose(address, item, Loss::Forgotten);
+            self.lose(address, item, loss);
         }
         self.update(now, address);
     }

@@ -15,6 +15,8 @@ pub enum Loss {
     Storage,
     /// Its mobile host was removed, or the gateway is stopping.
     Forgotten,
+    /// Its mobile host has moved to another gateway, which does not get it.
+    Moved,
 }
 
 /// The counters of one mobile host or of all.
@@ -44,6 +46,9 @@ pub struct Tally {
     pub storage: u64,
     /// Packets discarded with their mobile host.
     pub forgotten: u64,
+    /// Packets dropped because their mobile host has moved to another gateway.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub moved: u64,
 }
 
 impl Tally {
@@ -55,11 +60,12 @@ impl Tally {
             Loss::Aged => &mut self.aged,
             Loss::Storage => &mut self.storage,
             Loss::Forgotten => &mut self.forgotten,
+            Loss::Moved => &mut self.moved,
         } += 1;
     }
 
     /// Packets discarded for any reason.
     pub const fn lost(&self) -> u64 {
-        self.mobile_full + self.total_full + self.evicted + self.aged + self.storage + self.forgotten
+        self.mobile_full + self.total_full + self.evicted + self.aged + self.storage + self.forgotten + self.moved
     }
 }

@@ -384,7 +384,7 @@ fn the_number_of_hosts_is_bounded_and_idle_ones_are_forgotten() {
     push(&mut diverter, at(7), mobile(3), 1).unwrap();
     assert_eq!(diverter.status(mobile(3)).unwrap().queued_at, Some(at(7)));
     assert!(!diverter.forget_absent(mobile(3)), "a packet waits for it");
-    diverter.discard(at(8), mobile(3));
+    diverter.discard(at(8), mobile(3), Loss::Forgotten);
     assert!(diverter.forget_absent(mobile(3)));
     assert_eq!((diverter.len(), diverter.status(mobile(3))), (1, None));
 }
@@ -501,7 +501,7 @@ proptest! {
                         }
                     }
                 }
-                Step::Discard(host) => diverter.discard(now, mobile(host)),
+                Step::Discard(host) => diverter.discard(now, mobile(host), Loss::Forgotten),
                 Step::Drain if number % 7 == 0 => diverter.drain(now),
                 Step::Drain => {}
             }

@@ -16,10 +16,10 @@
 //! Data lost in the cut stays lost: the fixed host notices that soon only if copies were kept somewhere. A zero window over lost data costs
 //! current Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
 //!
-//! When the mobile host is back, a window stays shut until the fixed host is shown an ACK of something new if data are outstanding and it has
-//! probed for them repeatedly: with an open window Linux would end the connection at its next retransmission
+//! If data are outstanding and the fixed host has probed for them repeatedly, its window stays shut until it is shown an ACK of something new,
+//! also when the mobile host is back: with an open window Linux would end the connection at its next retransmission
 //! ([`holdover_mobility::hold_open`]). Such a sender waits for its timer in any case, open window or not; one that sends at once when its
-//! window opens (4.4BSD, by reading) waits for its next probe.
+//! window opens (4.4BSD, by reading) waits for its next probe. The flow has this state, so that it outlives the controller.
 //!
 //! No ACK acknowledges more than the mobile host has: all are made by [`Half::ack_up_to`](holdover_flow::Half::ack_up_to).
 
@@ -49,6 +49,8 @@ pub struct FreezeConfig {
     /// Whether duplicate ACKs of the mobile host are withheld: M-TCP's supervisor host sends none to fixed hosts. Losses then wait
     /// for the fixed host's timer, unless the wireless link repairs them.
     pub drops_duplicates: bool,
+    /// Whether the window of a sender that has probed repeatedly for outstanding data stays shut until it is shown an ACK of something new.
+    pub outlives_retries: bool,
 }
 
 impl FreezeConfig {
@@ -60,6 +62,7 @@ impl FreezeConfig {
             when_away: true,
             least_timeout: None,
             drops_duplicates: false,
+            outlives_retries: true,
         }
     }
 
@@ -151,30 +154,57 @@ impl FreezeControl {
         path: &mut impl FlowTable,
     ) {
         match (notice, direction) {
-            (Notice::Held, Direction::Incoming) if !self.is_frozen(connection) => {
+            (Notice::Held, Direction::Incoming) => {
+                // A notice that is read late concerns the time before the freeze. With an open window it is of another connection: the
+                // frozen one has ended without a notice, and its ports are used again.
+                if self.is_frozen(connection) {
+                    if path.snapshot(connection).is_some_and(|flow| is_shut(&flow)) {
+                        return;
+                    }
+                    self.forget(connection);
+                }
                 self.schedule(connection, Some(now + self.config.flush));
             }
             (Notice::Probed(_), Direction::Outgoing) => {
                 // The window may have been opened since.
-                let is_shut = |flow: &Flow| flow.half(Direction::Incoming).window_limit() == Some(0);
                 let flow = path.snapshot(connection).filter(is_shut);
-                let answer = flow.and_then(|flow| shut_ack(&flow, connection));
-                if let Some(packet) = answer {
-                    if let Some(state) = self.connections.get_mut(&connection) {
-                        state.probes = state.probes.saturating_add(1);
-                    }
+                let answer = flow.and_then(|flow| Some((flow, shut_ack(&flow, connection)?)));
+                if let Some((flow, packet)) = answer {
+                    self.count_probe(now, connection, &flow, path);
                     self.send(connection, packet);
                     self.tell(now, connection, "answered a probe");
                 }
             }
             (Notice::Heard(_), Direction::Incoming) => {
-                if let Some(state) = self.connections.get_mut(&connection).filter(|state| state.is_frozen) {
-                    (state.is_frozen, state.probes) = (false, 0);
+                // Read late, it is of the time before the window was shut again.
+                if self.is_frozen(connection) && !path.snapshot(connection).is_some_and(|flow| is_shut(&flow)) {
+                    self.end_freeze(connection);
                     self.tell(now, connection, "thawed");
                 }
                 self.forget_idle(connection);
             }
             _ => {}
+        }
+    }
+
+    /// Counts a probe of a shut window. A sender that has probed repeatedly for data is shown its window only with an ACK of something new.
+    fn count_probe(&mut self, now: Instant, connection: Connection, flow: &Flow, path: &mut impl FlowTable) {
+        if !self.config.outlives_retries {
+            return;
+        }
+        let state = self.connections.entry(connection).or_default();
+        // A former controller may have shut it.
+        state.is_frozen = true;
+        state.probes = state.probes.saturating_add(1);
+        let half = flow.half(Direction::Incoming);
+        if state.probes > UNANSWERED && half.awaits_ack() && !half.is_shut_until_acked() {
+            path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilAcked(0)));
+        }
+    }
+
+    fn end_freeze(&mut self, connection: Connection) {
+        if let Some(state) = self.connections.get_mut(&connection) {
+            (state.is_frozen, state.probes) = (false, 0);
         }
     }
 
@@ -184,7 +214,9 @@ impl FreezeControl {
         let state = self.connections.entry(connection).or_default();
         state.is_watched = until.is_some();
         // A connection that begins anew ends a freeze without a notice.
-        state.is_frozen &= until.is_none();
+        if until.is_some() {
+            (state.is_frozen, state.probes) = (false, 0);
+        }
         self.forget_idle(connection);
     }
 
@@ -216,10 +248,11 @@ impl FreezeControl {
         path.set_link(self.link_state());
         let (mut waiting, mut others) = (Vec::new(), Vec::new());
         path.for_each_live(&mut |connection, flow| {
-            if self.is_frozen(connection) {
+            let half = flow.half(Direction::Incoming);
+            // Otherwise the frozen connection has ended, and this is another one.
+            if self.is_frozen(connection) && half.window_limit() == Some(0) {
                 return;
             }
-            let half = flow.half(Direction::Incoming);
             // Left by a former controller.
             let is_shut = half.window_limit().is_some();
             let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
@@ -229,6 +262,10 @@ impl FreezeControl {
                 others.push(connection);
             }
         });
+        for &connection in &others {
+            self.end_freeze(connection);
+            self.forget_idle(connection);
+        }
         self.others = others;
         for connection in waiting {
             self.freeze(now, connection, path);
@@ -241,14 +278,10 @@ impl FreezeControl {
     /// The mobile host is back.
     pub fn handle_back(&mut self, now: Instant, path: &mut impl FlowTable) {
         if self.away_since.is_some() {
-            // A repeated ACK that comes before its flow is read does not open the window.
-            for connection in self.all_frozen(|state| state.probes > UNANSWERED) {
-                path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilAcked(0)));
-            }
             // Until the link is up, the flow path withholds ACKs without a notice: one that came after its flow was read would stay withheld.
             self.raise_link(now, path);
-            for connection in self.all_frozen(|_| true) {
-                if !self.stays_shut(connection, path) {
+            for connection in self.all_frozen() {
+                if !path.snapshot(connection).is_some_and(|flow| stays_shut(&flow)) {
                     self.thaw(now, connection, path);
                 }
             }
@@ -281,19 +314,29 @@ impl FreezeControl {
 
     /// The controller ends: every fixed host is shown the mobile host's last ACK.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
+        self.show_all(now, path, |_| false);
+    }
+
+    /// The controller begins for a mobile host that is present, over flows of a former one: fixed hosts are shown the mobile host's last ACK,
+    /// except those whose windows stay shut.
+    pub fn take_over(&mut self, now: Instant, path: &mut impl FlowTable) {
+        self.show_all(now, path, stays_shut);
+    }
+
+    fn show_all(&mut self, now: Instant, path: &mut impl FlowTable, stays_shut: impl Fn(&Flow) -> bool) {
         // The link's state may outlive this controller.
         self.away_since = None;
         self.others.clear();
         self.epoch += 1;
         path.set_link(self.link_state());
-        for connection in self.all_frozen(|_| true) {
+        for connection in self.all_frozen() {
             self.thaw(now, connection, path);
         }
         // The rest was left by a former controller, or is not frozen.
         let mut held = Vec::new();
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);
-            if half.is_held() || half.window_limit().is_some() {
+            if !stays_shut(flow) && (half.is_held() || half.window_limit().is_some()) {
                 held.push((connection, half.window_limit().is_some()));
             }
         });
@@ -387,27 +430,20 @@ impl FreezeControl {
         let Some(flow) = path.snapshot(connection) else { return };
         let Some(packet) = shut_ack(&flow, connection) else { return };
         let Some(acked) = flow.half(Direction::Incoming).acked() else { return };
+        // Shut by a former controller, it may have to stay so.
+        let limit = if stays_shut(&flow) { WindowLimit::UntilAcked(0) } else { WindowLimit::UntilHeard(0) };
         path.order(now, connection, Direction::Incoming, Order::Show(acked));
-        path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
+        path.order(now, connection, Direction::Incoming, Order::LimitWindow(limit));
         self.send(connection, packet);
         self.tell(now, connection, "froze");
-        self.connections.entry(connection).or_default().is_frozen = true;
+        let state = self.connections.entry(connection).or_default();
+        (state.is_frozen, state.probes) = (true, 0);
         self.schedule(connection, None);
     }
 
-    fn all_frozen(&self, is_meant: impl Fn(&State) -> bool) -> Vec<Connection> {
-        let frozen = self.connections.iter().filter(|(_, state)| state.is_frozen && is_meant(state));
+    fn all_frozen(&self) -> Vec<Connection> {
+        let frozen = self.connections.iter().filter(|(_, state)| state.is_frozen);
         frozen.map(|(&connection, _)| connection).collect()
-    }
-
-    /// Whether an open window would let the fixed host end the connection: it has retransmitted data that are still outstanding, and nothing
-    /// was withheld that could be shown with the window.
-    fn stays_shut(&self, connection: Connection, path: &impl FlowTable) -> bool {
-        self.connections.get(&connection).is_some_and(|state| state.probes > UNANSWERED)
-            && path.snapshot(connection).is_some_and(|flow| {
-                let half = flow.half(Direction::Incoming);
-                half.awaits_ack() && !half.is_held() && !flow.is_over()
-            })
     }
 
     /// Shows the fixed host the mobile host's window again, if it was shown a window of zero.
@@ -468,6 +504,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// How long held ACKs are kept while data are outstanding, unless the mobile host is reported absent.
 const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// Whether the fixed host was shown a window of zero, and nothing has opened it since.
+fn is_shut(flow: &Flow) -> bool {
+    flow.half(Direction::Incoming).window_limit() == Some(0)
+}
+
+/// Whether an open window would let the fixed host end the connection: it has retransmitted data that are still outstanding, and nothing
+/// was withheld that could be shown with the window.
+fn stays_shut(flow: &Flow) -> bool {
+    let half = flow.half(Direction::Incoming);
+    half.is_shut_until_acked() && half.awaits_ack() && !half.is_held() && !flow.is_over()
+}
 
 /// How long ACKs may cease before a window is shut: twice a round trip over the wireless link, and at least `least`.
 fn silence(flow: &Flow, least: Duration) -> Duration {

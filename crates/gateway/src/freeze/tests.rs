@@ -57,17 +57,21 @@ impl Script {
         let buffer = DiverterConfig { diverts: false, ..DiverterConfig::default() };
         let filter = GatewayDaemon::with_treatment(Treatment::Freeze(config), rules, buffer, Prefixes::default());
         let mut script = Self { filter, now: Instant::from_secs(1) };
+        script.open(first);
+        script
+    }
+
+    fn open(&mut self, first: u32) {
         let options = TcpOptions::from(RareOptions { window_scale: Some(0), ..RareOptions::default() });
         let mut syn = segment((1000, 80), Flags::SYN, 0, 0, 500, 0);
         syn.options = options.clone();
         let mut reply = segment((80, 1000), Flags::SYN | Flags::ACK, first.wrapping_sub(1), 1, 500, 0);
         reply.options = options;
-        script.pass(Packet::new(PHONE, FIXED, syn));
-        script.after(5);
-        script.pass(Packet::new(FIXED, PHONE, reply));
-        script.after(5);
-        script.pass(ack(first, 500));
-        script
+        self.pass(Packet::new(PHONE, FIXED, syn));
+        self.after(5);
+        self.pass(Packet::new(FIXED, PHONE, reply));
+        self.after(5);
+        self.pass(ack(first, 500));
     }
 
     fn pass(&mut self, mut packet: Packet) -> Vec<String> {
@@ -182,6 +186,79 @@ fn a_window_stays_shut_for_a_sender_that_has_retransmitted_until_something_new_i
         assert_eq!(script.phone_is(Presence::Away), ["ack 400 win 0"]);
         assert_eq!(script.phone_is(Presence::Present), ["ack 400 win 350"], "probes are counted anew");
     }
+}
+
+/// A sender that retransmits while no absence is reported, as after a *wintimer*.
+#[test]
+fn a_window_that_silence_has_shut_stays_shut_for_a_sender_that_has_retransmitted() {
+    for probes in [2, 3] {
+        let mut script = under_way(FreezeConfig::m_tcp());
+        assert_eq!(script.pass(ack(200, 400)), ["ack 199 win 401"]);
+        assert_eq!(script.after(260), ["ack 200 win 0"]);
+        for _ in 0..probes {
+            script.after(10_000);
+            assert_eq!(script.pass(data(200, 100)), ["data 200:300", "ack 200 win 0"]);
+        }
+        let repeated = if probes == 2 { "ack 200 win 400" } else { "ack 200 win 0" };
+        assert_eq!(script.pass(ack(200, 400)), [repeated]);
+        assert_eq!(script.pass(ack(400, 350))[..1], [if probes == 2 { "ack 399 win 351" } else { "ack 400 win 350" }]);
+    }
+}
+
+/// The process was killed after the third probe.
+#[test]
+fn another_controller_leaves_a_window_shut_until_something_new_is_acknowledged() {
+    for is_away in [false, true] {
+        let mut script = under_way(FreezeConfig::buffer_freeze());
+        script.pass(ack(200, 400));
+        assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
+        for _ in 0..3 {
+            script.after(60_000);
+            assert_eq!(script.pass(data(200, 100)), ["data 200:300", "ack 200 win 0"]);
+        }
+        script.filter.path_mut().forget_controller(PHONE);
+        let now = script.now;
+        if is_away {
+            let path = script.filter.path_mut();
+            path.with(PHONE, |controller, flows| controller.handle_standing(now, Standing::Away, flows));
+            assert_eq!(script.made(), ["ack 200 win 0"]);
+            assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
+        } else {
+            script.filter.path_mut().with(PHONE, |controller, flows| controller.take_over(now, flows));
+            assert_eq!(script.made(), [] as [&str; 0]);
+        }
+        assert!(!script.filter.path_mut().is_link_down(PHONE));
+        assert_eq!(script.pass(ack(200, 400)), ["ack 200 win 0"], "the host is heard");
+        assert_eq!(script.pass(data(200, 100)), ["data 200:300", "ack 200 win 0"], "its answer may be lost");
+        assert_eq!(script.pass(ack(400, 350)), ["ack 400 win 350"]);
+        assert_eq!(script.pass(data(400, 100)), ["data 400:500"]);
+        assert_eq!(script.phone_is(Presence::Away), ["ack 400 win 0"]);
+        assert_eq!(script.phone_is(Presence::Present), ["ack 400 win 350"], "probes are counted anew");
+    }
+}
+
+/// A reset ends a frozen connection, and is no ACK that ends the freeze.
+#[test]
+fn a_connection_with_the_ports_of_a_frozen_one_begins_anew() {
+    let frozen = || {
+        let mut script = under_way(FreezeConfig::m_tcp());
+        assert_eq!(script.pass(ack(200, 400)), ["ack 199 win 401"]);
+        assert_eq!(script.after(260), ["ack 200 win 0"]);
+        script.pass(Packet::new(FIXED, PHONE, segment((80, 1000), Flags::RST, 400, 0, 0, 0)));
+        script.after(1_000);
+        // An attempt with another number, as the SYN of the second connection is that of the first one.
+        script.pass(Packet::new(PHONE, FIXED, segment((1000, 80), Flags::SYN, 7, 0, 500, 0)));
+        script.open(5_000);
+        script.pass(data(5_000, 100));
+        script.after(10);
+        script
+    };
+    let mut script = frozen();
+    assert_eq!(script.pass(ack(5_100, 400)), ["ack 5099 win 401"]);
+    assert_eq!(script.after(40), ["ack 5100 win 400"], "what is held is shown");
+    let mut script = frozen();
+    assert_eq!(script.phone_is(Presence::Away), ["ack 5000 win 0"]);
+    assert_eq!(script.phone_is(Presence::Present), ["ack 5000 win 500"]);
 }
 
 /// The newest ACK was withheld, as it came before the gateway had noticed the return.
@@ -353,7 +430,7 @@ fn the_link_is_up_before_frozen_flows_are_read() {
     control.handle_away(Instant::ZERO, &mut path);
     assert!(path.is_down);
     control.handle_back(Instant::from_secs(1), &mut path);
-    assert_eq!((path.reads.get(), path.read_while_down.get(), path.is_down), (1, 0, false));
+    assert_eq!((path.reads.get(), path.read_while_down.get(), path.is_down), (2, 0, false));
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -116,6 +116,15 @@ impl Controller {
         }
     }
 
+    /// The controller begins for a mobile host that is present, over flows of a former one.
+    pub fn take_over(&mut self, now: Instant, path: &mut impl FlowTable) {
+        match self {
+            Self::Wake(control) => control.handle_end(now, path),
+            Self::Freeze(control) => control.take_over(now, path),
+            Self::Idle => {}
+        }
+    }
+
     /// The controller ends.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         match self {

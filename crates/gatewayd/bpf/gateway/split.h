@@ -114,7 +114,9 @@ INLINE int is_forwarded(struct __sk_buff *skb, const struct packet_ends *ends, i
 	}
 	int result = bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0);
 
-	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH || result == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+	// A route with an encapsulation (BPF_FIB_LKUP_RET_UNSUPP_LWT) is found, and only has no result.
+	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH || result == BPF_FIB_LKUP_RET_FRAG_NEEDED ||
+	       result == BPF_FIB_LKUP_RET_UNSUPP_LWT;
 }
 
 // The socket of a packet, or one that listens; to be released.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
+use holdover_gateway::divert::Loss;
 use holdover_host::{Offload, clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -186,13 +187,24 @@ impl Engine {
         }
     }
 
-    /// Hands the next packet to the gateway to which its mobile host has moved, or drops it by policy. Returns whether there was room.
+    /// Whether packets that wait for mobile hosts of other gateways are dropped.
+    pub(super) fn drops_waiting(&self) -> bool {
+        self.config.handoff.waiting == Waiting::Drop
+    }
+
+    /// Drops all packets that wait for a mobile host, which has moved to another gateway.
+    pub(super) fn drop_waiting(&mut self, now: Instant, mobile: IpAddr) {
+        let waiting = self.diverter.status(mobile).map_or(0, |status| status.waiting);
+        self.diverter.discard(now, mobile, Loss::Moved);
+        self.discard();
+        if let Some(handoff) = &mut self.handoff {
+            handoff.note_dropped(waiting as u64);
+        }
+    }
+
+    /// Hands the next packet to the gateway to which its mobile host has moved. Returns whether there was room.
     pub(super) fn hand_on(&mut self, mobile: IpAddr, stored: Stored) -> bool {
         let Some(handoff) = &mut self.handoff else { return false };
-        if self.config.handoff.waiting == Waiting::Drop {
-            handoff.note_dropped();
-            return true;
-        }
         match self.store.read(mobile, stored, &mut self.packet) {
             Ok(offload) if self.packet.len() <= LONGEST_PACKET => {
                 handoff.hand_on(self.advanced_at, mobile, [&offload.to_bytes()[..], &self.packet].concat())

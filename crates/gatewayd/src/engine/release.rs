@@ -25,6 +25,10 @@ impl Engine {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
             let seen = self.path.seen(mobile);
             match self.clearance(mobile, seen) {
+                Clearance::HandOn if self.drops_waiting() => {
+                    self.drop_waiting(now, mobile);
+                    continue;
+                }
                 Clearance::HandOn if self.hand_on(mobile, stored) => {
                     self.remove(mobile, stored);
                     self.diverter.handle_sent(now, mobile);

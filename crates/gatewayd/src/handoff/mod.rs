@@ -186,9 +186,9 @@ impl Handoff {
         has_room
     }
 
-    /// A packet for a mobile host that another gateway has claimed was dropped by policy.
-    pub(crate) fn note_dropped(&mut self) {
-        self.counters.packets_dropped += 1;
+    /// So many packets for a mobile host that another gateway has claimed were dropped by policy.
+    pub(crate) fn note_dropped(&mut self, packets: u64) {
+        self.counters.packets_dropped += packets;
     }
 
     /// Sends records of the connections of a mobile host that another gateway has claimed, `count` of them.

@@ -76,7 +76,7 @@ impl KernelPath {
             self.remove_connection(connection);
         }
         // The details come first: packets look for them by the entry. Without room the entry has to do.
-        let wants_details = link.is_some() && (record.is_detailed() || is_held(&flow));
+        let wants_details = link.is_some() && (record.is_detailed() || is_held(&flow) || record.is_shut());
         let is_detailed = wants_details && self.insert_details(connection, &flow);
         let entry = Entry::handed_on(&flow, link.map_or(NO_LINK as u16, u16::from), is_detailed);
         match self.flows.entries.insert(Plain(Key::new(connection)), Plain(entry), NO_EXIST) {

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("freeze_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("freeze")),
     ("buffer_freeze_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("buffer-freeze")),
     ("m_tcp_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("m-tcp")),
+    ("frozen_connections_outlive_the_fixed_hosts_limit_and_a_kill", killed_while_frozen_for_long),
     ("another_mode_begins_anew_after_a_kill", another_mode),
     ("a_start_that_fails_leaves_no_programs_behind", a_start_that_fails),
     ("many_transfers_survive_kills_at_random_moments", many_transfers),
@@ -160,6 +161,36 @@ fn killed_while_frozen(mode: &str) {
         transfer.ends_exact().unwrap();
     }
     gateway.says(mobile, "present");
+}
+
+// Claim: With `freeze`, `buffer-freeze` and `m-tcp` a download also outlives a long absence in which the daemon is killed and started anew.
+fn killed_while_frozen_for_long(_: &Namespace) {
+    let modes = ["freeze", "buffer-freeze", "m-tcp"].map(|mode| {
+        std::thread::spawn(move || {
+            let world = World::new(1).unwrap();
+            // Linux gives up after some 13 s. It retransmits before the kill, and not again before the return.
+            let limit = || std::fs::write("/proc/sys/net/ipv4/tcp_retries2", "5").unwrap();
+            world.fixed().enter(limit).unwrap();
+            let mut gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
+            let transfer = Transfer::start(&world, 0, false).unwrap();
+            transfer.await_more(1_000_000).unwrap();
+            world.set_cut(Cut::Silent, true).unwrap();
+            gateway.says(world.mobile_address(0), "away");
+            sleep(Duration::from_secs(16));
+            gateway.kill();
+            gateway.restart();
+            assert!(gateway.status().taken_over, "{mode}");
+            gateway.says(world.mobile_address(0), "away");
+            sleep(Duration::from_secs(4));
+            let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+            eprintln!("{mode}: data {took:?} after an absence of 20 s, killed after 16 s");
+            transfer.await_more(1_000_000).unwrap();
+            transfer.ends_exact().unwrap();
+        })
+    });
+    // All end before one's failure counts.
+    let ended = modes.map(|mode| mode.join().is_ok());
+    assert_eq!(ended, [true; 3]);
 }
 
 /// State left behind by one mode is not used by another.

@@ -123,6 +123,8 @@ fn waiting_packets_are_dropped(_: &Namespace) {
     });
     eprintln!("download: data {took:?} after the move; {left:?}");
     assert!(left.packets_left == 0 && left.packets_dropped > 200, "{left:?}");
+    let buffer = gateways[0].status().buffer;
+    assert_eq!((buffer.released, buffer.moved), (0, left.packets_dropped), "{buffer:?}");
     assert!(took < AT_ONCE, "{took:?}");
     from.send_to(&200u32.to_be_bytes(), into.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 16];

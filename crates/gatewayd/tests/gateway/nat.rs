@@ -50,7 +50,7 @@ fn start(world: &World, mode: &str) -> Gateway {
 
 // Claim: With address translation (masquerading, and `ct state invalid drop`) on the gateway's router towards fixed hosts or
 // towards mobile hosts, and on a mobile host for a host behind it, transfers in both directions over absences of 1.5 s go on,
-// byte-exact, with `buffer`, `m-tcp` and `split`, and nothing is dropped as invalid; so with a port of the router that is forwarded to a mobile host.
+// byte-exact, with `buffer`, `m-tcp` and `split`, and nothing is dropped as invalid; the same for a router's port that is forwarded to a mobile host.
 // With `split` connections that are translated to an address of the router towards mobile hosts pass unsplit.
 // Needs `nft`.
 // Tests: `nat::towards_mobile_hosts`, `nat::behind_a_mobile_host`, `nat::forwarded_port`

@@ -399,7 +399,7 @@ fn the_page_shows_what_no_setting_satisfies() {
         "## What no setting of the sample satisfies",
         "at one setting: 3 of 4 here. At the setting of this page 2 hold (50 %).",
         "a sample of 12 settings was run (`again`), and that of this page. At most 2 claims hold at one of the sample (50 %). 3 claims hold at some",
-        "1 claims hold at none, 1 pairs of the others at none together, and with the best setting for each experiment by itself 2 would hold (50 %).",
+        "1 claim holds at none, 1 pair of the others at none together, and with the best setting for each experiment by itself 2 would hold (50 %).",
         "The setting with 2: ",
         "3 claims hold at some setting, but pairs of them at no common one",
         "the largest set without such a pair has 2.",

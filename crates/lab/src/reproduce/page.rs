@@ -380,16 +380,16 @@ fn summary(together: &Together, command: &str) -> String {
         format!("Of the open inputs a sample of {} settings was run", together.settings)
     };
     format!(
-        "{} ({}). {tried} (`{command}`), and that of this page. At most {} claims hold at one of the {} ({}). {} {} claims hold at none, \
-         {} pairs of the others at none together, and with the best setting for each experiment by itself {} would hold ({}).",
+        "{} ({}). {tried} (`{command}`), and that of this page. At most {} claims hold at one of the {} ({}). {} {} at none, {} of \
+         the others at none together, and with the best setting for each experiment by itself {} would hold ({}).",
         goal(together).trim_end_matches('.'),
         share(together.judged),
         together.most,
         if together.complete { "combinations" } else { "sample" },
         share(together.most),
         reason(together),
-        together.nowhere.len(),
-        together.pairs.len(),
+        counted(together.nowhere.len(), ["claim holds", "claims hold"]),
+        counted(together.pairs.len(), ["pair", "pairs"]),
         together.apart(),
         share(together.apart()),
     )
@@ -465,7 +465,12 @@ fn experiments_apart(page: &mut impl Writer, together: &Together) {
 
 /// `1 setting`, `4 settings`.
 fn settings(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "setting" } else { "settings" })
+    counted(count, ["setting", "settings"])
+}
+
+/// A number, and its noun in the singular or the plural.
+fn counted(count: usize, [one, several]: [&str; 2]) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 /// `` `a`, `b` ``.

@@ -140,7 +140,9 @@ impl Gateway {
         (self.watch, self.replies) = (None, BTreeMap::new());
         let Some(mut live) = self.live.take() else { return 0 };
         let waiting: Vec<IpAddr> = live.diverter.statuses().map(|(mobile, _)| mobile).collect();
-        waiting.into_iter().for_each(|mobile| live.diverter.discard(now, mobile));
+        waiting
+            .into_iter()
+            .for_each(|mobile| live.diverter.discard(now, mobile, holdover_gateway::divert::Loss::Forgotten));
         while let Some((mobile, packet, _)) = live.diverter.poll_discarded() {
             // The newest ones are discarded first.
             self.files.entry(mobile).or_default().insert(0, packet);
