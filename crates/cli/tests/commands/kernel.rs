@@ -58,6 +58,52 @@ fn both_worlds_stand_in_one_report() {
     }
 }
 
+// Claim: Mechanisms of routers and hosts act between two kernels as in the simulator: every download arrives whole, and those that restart
+// the sender do so as soon as the link is back. Results: docs/mechanisms/README.md.
+#[test]
+fn mechanisms_act_between_kernels() {
+    if !is_possible() {
+        return;
+    }
+    let place =
+        Place::with_scenario("kernel-mechanisms", include_str!("../../../../docs/mechanisms/between-kernels.toml"));
+    let ended = place.run("run short.toml --real --repeat 2 --jobs 8 --quiet --json --out r").well();
+    let summary = ended.json();
+    let variants = summary["variants"].as_array().unwrap();
+    assert_eq!(variants.len(), 19);
+    let restarting = [
+        "buffer",
+        "gateway-buffer-freeze",
+        "gateway-m-tcp",
+        "supervisor",
+        "buffer_freeze",
+        "m_tcp",
+        "blocking_buffer",
+        "hold_back",
+        "ack_stall",
+    ];
+    let mut restarted = 0;
+    for variant in variants {
+        let name = variant["variant"].as_str().unwrap().trim_end_matches(" (kernel)");
+        let flows: Vec<&Value> =
+            variant["kernel"]["repetitions"].as_array().unwrap().iter().map(|run| &run["flows"][0]).collect();
+        assert!(
+            flows.iter().all(|flow| flow["status"] == "completed" && flow["bytes_received"] == 1_000_000),
+            "{flows:?}"
+        );
+        // The sooner of two: a busy machine may lose the moment of a cut.
+        let idle =
+            flows.iter().filter_map(|flow| flow["reconnections"][0]["idle_s"].as_f64()).reduce(f64::min).unwrap();
+        if name == "plain" {
+            assert!(idle > 0.6, "the kernel's own timer: {idle} s");
+        } else if restarting.contains(&name) {
+            assert!(idle < 0.4, "{name}: {idle} s");
+            restarted += 1;
+        }
+    }
+    assert_eq!(restarted, restarting.len());
+}
+
 #[test]
 fn an_interrupted_matrix_says_what_was_kept() {
     if !is_possible() {
