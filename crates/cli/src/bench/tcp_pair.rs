@@ -36,7 +36,37 @@ pub(super) struct Pair {
     now: Instant,
     client: Connection,
     server: Connection,
-    wire: VecDeque<Segment>,
+    wire: Wire,
+}
+
+/// Segments under way, each in a box that is used again, as the simulator's frames are.
+#[derive(Default)]
+struct Wire {
+    segments: VecDeque<Box<Segment>>,
+    spare: Vec<Box<Segment>>,
+}
+
+impl Wire {
+    /// Takes all that a connection has to send; returns the number of segments.
+    fn take_from(&mut self, connection: &mut Connection, now: Instant) -> usize {
+        let before = self.segments.len();
+        loop {
+            let mut segment = self.spare.pop().unwrap_or_default();
+            if connection.poll_transmit_into(now, &mut segment).is_none() {
+                self.spare.push(segment);
+                return self.segments.len() - before;
+            }
+            self.segments.push_back(segment);
+        }
+    }
+
+    /// Delivers the next segment to a connection.
+    fn deliver_to(&mut self, connection: &mut Connection, now: Instant) {
+        if let Some(segment) = self.segments.pop_front() {
+            connection.handle_segment(now, &segment);
+            self.spare.push(segment);
+        }
+    }
 }
 
 impl Pair {
@@ -52,7 +82,7 @@ impl Pair {
         let mut client = Connection::connect(now, Arc::clone(&config), opening("10.0.0.1:1000", "10.0.0.2:80"));
         let syn = client.poll_transmit(now).expect("a SYN").segment;
         let server = Connection::accept(now, config, opening("10.0.0.2:80", "10.0.0.1:1000"), &syn);
-        let mut pair = Self { now, client, server, wire: VecDeque::with_capacity(1024) };
+        let mut pair = Self { now, client, server, wire: Wire::default() };
         pair.round_trip();
         pair.round_trip();
         pair
@@ -67,29 +97,19 @@ impl Pair {
         self.now += Duration::from_millis(1);
         let now = self.now;
         self.client.handle_timeout(now);
-        while let Some(transmit) = self.client.poll_transmit(now) {
-            self.wire.push_back(transmit.segment);
-        }
+        let sent = self.wire.take_from(&mut self.client, now);
         self.now += Duration::from_millis(1);
         let now = self.now;
         let mut answers = 0;
-        for _ in 0..self.wire.len() {
-            let Some(segment) = self.wire.pop_front() else { break };
-            self.server.handle_segment(now, &segment);
+        for _ in 0..sent {
+            self.wire.deliver_to(&mut self.server, now);
             while self.server.read(now).is_some() {}
-            while let Some(transmit) = self.server.poll_transmit(now) {
-                self.wire.push_back(transmit.segment);
-                answers += 1;
-            }
+            answers += self.wire.take_from(&mut self.server, now);
         }
         self.server.handle_timeout(now);
-        while let Some(transmit) = self.server.poll_transmit(now) {
-            self.wire.push_back(transmit.segment);
-            answers += 1;
-        }
+        answers += self.wire.take_from(&mut self.server, now);
         for _ in 0..answers {
-            let Some(segment) = self.wire.pop_front() else { break };
-            self.client.handle_segment(now, &segment);
+            self.wire.deliver_to(&mut self.client, now);
         }
     }
 }
