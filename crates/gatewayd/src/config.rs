@@ -525,10 +525,10 @@ impl Config {
         toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
-    /// The JSON schema of the file, which ends with a line feed.
-    pub fn schema() -> String {
-        let schema = schemars::schema_for!(Self);
-        serde_json::to_string_pretty(&schema).map_or_else(|error| error.to_string(), |text| text + "\n")
+    /// The JSON schema of the file, which ends with a line feed: the published one, as the code that derives it takes much room in a
+    /// program.
+    pub const fn schema() -> &'static str {
+        include_str!("../../../docs/schema/gateway.schema.json")
     }
 }
 

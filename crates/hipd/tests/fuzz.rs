@@ -1,6 +1,6 @@
 //! Replays the committed corpus of the fuzz target `dns`, and checks it against its sources.
 //!
-//! `cargo test -p holdover-hipd --test fuzz -- --ignored write_the_corpus` writes the files of [`seeds`]. Findings of a fuzzer are added
+//! `cargo test -p holdover-hipd --test fuzz -- --ignored write_the_corpus` writes the files of [`SEEDS`]. Findings of a fuzzer are added
 //! under other names.
 
 // Reads the files of the corpus.
@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use domain::base::iana::{Class, Rcode, Rtype};
 use domain::base::message_builder::StaticCompressor;
@@ -38,7 +39,7 @@ fn corpus() -> PathBuf {
 fn the_corpus_holds() {
     let mut files: Vec<PathBuf> = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= seeds().len());
+    assert!(files.len() >= SEEDS.len());
     for file in files {
         // Output is shown only on failure: the last file is the cause.
         println!("{}", file.display());
@@ -48,17 +49,17 @@ fn the_corpus_holds() {
 
 #[test]
 fn every_seed_is_in_the_corpus() {
-    for (name, bytes) in seeds() {
-        assert_eq!(fs::read(corpus().join(&name)).unwrap_or_default(), bytes, "{name}: see how to write the corpus");
+    for (name, bytes) in SEEDS.iter() {
+        assert_eq!(fs::read(corpus().join(name)).unwrap_or_default(), *bytes, "{name}: see how to write the corpus");
     }
 }
 
 #[test]
 fn the_hosts_of_the_corpus_are_found() {
-    for (name, bytes) in seeds() {
+    for (name, bytes) in SEEDS.iter() {
         // The others have no answers about addresses, or no record.
         let has_answers = name.starts_with("host") && !name.starts_with("host-p");
-        assert_eq!(look_up_by(&bytes), has_answers, "{name}");
+        assert_eq!(look_up_by(bytes), has_answers, "{name}");
     }
 }
 
@@ -66,7 +67,7 @@ fn the_hosts_of_the_corpus_are_found() {
 #[ignore = "writes the corpus"]
 fn write_the_corpus() {
     fs::create_dir_all(corpus()).unwrap();
-    for (name, bytes) in seeds() {
+    for (name, bytes) in SEEDS.iter() {
         fs::write(corpus().join(name), bytes).unwrap();
     }
 }
@@ -80,7 +81,7 @@ proptest! {
         damage in vec((any::<Index>(), any::<u8>()), 1..5),
         cut in option::of(any::<Index>()),
     ) {
-        let mut bytes = seeds().into_values().nth(seed.index(seeds().len())).unwrap();
+        let mut bytes = SEEDS.values().nth(seed.index(SEEDS.len())).unwrap().clone();
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len() + 1));
         }
@@ -150,7 +151,7 @@ fn with_len(message: &[u8], flags: u16) -> Vec<u8> {
 }
 
 /// The answers of whole lookups, then single records, then malformed messages.
-fn seeds() -> BTreeMap<String, Vec<u8>> {
+static SEEDS: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
     let record_of = |algorithm| record(algorithm, &[SERVER]);
     let about = |data: Vec<Data>| {
         answer((NAME, Rtype::HIP), Rcode::NOERROR, &data.into_iter().map(|it| (NAME, it)).collect::<Vec<_>>())
@@ -203,4 +204,4 @@ fn seeds() -> BTreeMap<String, Vec<u8>> {
     add("nothing", Vec::new());
     add("ones", vec![0xff; 64]);
     seeds
-}
+});

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &AgentArgs) -> ExitCode {
         None => run::run(&args.run),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Check(args)) => check(args),
-        Some(Command::Schema) => print(&Config::schema()),
+        Some(Command::Schema) => print(Config::schema()),
         Some(Command::Signal(args)) => ask::signal(args),
         Some(Command::Status(args)) => ask::status(args),
         #[cfg(feature = "top")]

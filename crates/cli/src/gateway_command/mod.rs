@@ -162,7 +162,7 @@ pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Run(args) => start(args),
         Command::Check(args) => check(args),
-        Command::Schema => print(&Config::schema()),
+        Command::Schema => print(Config::schema()),
         Command::Status(args) => status(args),
         Command::Top(args) => top::run(&args.socket),
         Command::Handoff(args) => match ask(&args.socket.socket, &Request::Handoff { address: args.address }) {

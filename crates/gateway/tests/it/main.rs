@@ -12,7 +12,7 @@ mod m_tcp;
 mod m_tcp_script;
 mod moved_in;
 mod prefixes;
-#[path = "../../../wire/tests/support/received.rs"]
+#[path = "../../../wire/tests/it/support/received.rs"]
 mod received;
 mod roaming;
 mod script;

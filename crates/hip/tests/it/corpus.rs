@@ -1,11 +1,12 @@
 //! Replays the committed corpus of the fuzz target, and checks it against its sources.
 //!
-//! `cargo test -p holdover-hip --test it -- --ignored write_the_corpus` writes the files of [`seeds`]. Findings of a fuzzer are added under
+//! `cargo test -p holdover-hip --test it -- --ignored write_the_corpus` writes the files of [`SEEDS`]. Findings of a fuzzer are added under
 //! other names.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use holdover_hip::codec::{HipPacket, PacketType, Parameter};
 use holdover_hip::fuzz;
@@ -27,7 +28,7 @@ fn corpus() -> PathBuf {
 fn the_corpus_holds() {
     let mut files: Vec<PathBuf> = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= seeds().len());
+    assert!(files.len() >= SEEDS.len());
     for file in files {
         // Output is shown only on failure: the last file is the cause.
         println!("{}", file.display());
@@ -37,8 +38,8 @@ fn the_corpus_holds() {
 
 #[test]
 fn every_seed_is_in_the_corpus() {
-    for (name, bytes) in seeds() {
-        assert_eq!(fs::read(corpus().join(&name)).unwrap_or_default(), bytes, "{name}: see how to write the corpus");
+    for (name, bytes) in SEEDS.iter() {
+        assert_eq!(fs::read(corpus().join(name)).unwrap_or_default(), *bytes, "{name}: see how to write the corpus");
     }
 }
 
@@ -51,7 +52,7 @@ proptest! {
         damage in vec((any::<Index>(), any::<u8>()), 1..5),
         cut in option::of(any::<Index>()),
     ) {
-        let mut bytes = seeds().into_values().nth(seed.index(seeds().len())).unwrap();
+        let mut bytes = SEEDS.values().nth(seed.index(SEEDS.len())).unwrap().clone();
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len() + 1));
         }
@@ -69,7 +70,7 @@ proptest! {
 #[ignore = "writes the corpus"]
 fn write_the_corpus() {
     fs::create_dir_all(corpus()).unwrap();
-    for (name, bytes) in seeds() {
+    for (name, bytes) in SEEDS.iter() {
         fs::write(corpus().join(name), bytes).unwrap();
     }
 }
@@ -103,7 +104,7 @@ proptest! {
 }
 
 /// Every packet type, every parameter, then malformed ones.
-fn seeds() -> BTreeMap<String, Vec<u8>> {
+static SEEDS: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
     let mut seeds = BTreeMap::new();
     for kind in PacketType::ALL {
         seeds.insert(format!("empty-{}", kind.to_string().to_lowercase()), bytes(kind, vec![]));
@@ -136,7 +137,7 @@ fn seeds() -> BTreeMap<String, Vec<u8>> {
     seeds.insert("nasty-nothing".to_owned(), vec![]);
     seeds.insert("nasty-ones".to_owned(), vec![0xff; 64]);
     seeds
-}
+});
 
 fn bytes(kind: PacketType, parameters: Vec<Parameter>) -> Vec<u8> {
     let packet = HipPacket { parameters, ..HipPacket::new(kind, hit("2001:25::1"), hit("2001:25::2")) };

@@ -9,6 +9,7 @@
 //! a former path -> wake -> to LSIs where the program has IPv4 -> [`Core::poll_inner`] -> TUN device. Encryption and decryption are the
 //! caller's, who may do it on several threads: [`Core::poll_network`] and [`Core::handle_network`] do it at once.
 
+mod config;
 mod data;
 mod encapsulation;
 mod events;
@@ -27,15 +28,14 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
 use holdover_hip::esp::esp_sa;
-use holdover_hip::host::{CommandError, DataError, Dropped, Event, Host, HostConfig, PathCheckConfig, Service, State};
+use holdover_hip::host::{CommandError, DataError, Dropped, Event, Host, Service, State};
 use holdover_hip::identity::{Hit, KeyPair};
 use holdover_mobility::hold_open::{HoldOpen, HoldOpenConfig};
-use holdover_mobility::release::ReleaseConfig;
-use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Direction, SegmentFilter as _, Verdict};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use rand_core::CryptoRng;
 
+pub use self::config::CoreConfig;
 pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
 pub use self::identities::{Identities, PlainHost, Side};
@@ -50,44 +50,8 @@ pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
 use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PeerStatus};
 
-/// Translators of addresses forget a UDP binding after 30 s or more; RFC 9028 section 4.10 has keep-alives every 15 s.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
-/// The configuration of the core.
-#[derive(Clone, Debug)]
-pub struct CoreConfig {
-    /// The configuration of the protocol.
-    pub host: HostConfig,
-    /// The mechanism in the path of the host's own TCP; `None` for none.
-    pub wake: Option<WakeConfig>,
-    /// The user timeout of connections with peers; `None` for that of each TCP.
-    pub hold: Option<HoldOpenConfig>,
-    /// The time without UDP packets to a peer after which it gets a keep-alive.
-    pub keep_alive: Duration,
-}
-
-impl Default for CoreConfig {
-    /// Only configured peers; the first three retransmissions of an UPDATE after 300 ms each, so that lost ones cost little: with 5 % of
-    /// loss in each direction one exchange of three packets in seven fails. Wake does not wait for data that
-    /// arrives by itself: data that a peer with wake sends right after its check would be taken for that, and if it is the first packet
-    /// that the sender receives, it makes the sender regard its timeout as spurious (F-RTO).
-    fn default() -> Self {
-        let host = HostConfig {
-            accept_unknown_peers: false,
-            max_associations: 4096,
-            retransmit_after: Duration::from_millis(300),
-            retries: 7,
-            steady_retries: 2,
-            gcm: crate::gcm::RING,
-            path_check: Some(PathCheckConfig::default()),
-            ..HostConfig::default()
-        };
-        let release = ReleaseConfig { grace: Duration::ZERO, ..ReleaseConfig::default() };
-        let wake = Some(WakeConfig { release, ..WakeConfig::all() });
-        Self { host, wake, hold: Some(HoldOpenConfig::default()), keep_alive: KEEP_ALIVE_EVERY }
-    }
-}
 
 /// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]

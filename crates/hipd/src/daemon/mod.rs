@@ -8,6 +8,7 @@ mod addresses;
 mod ancillary;
 mod device;
 mod error;
+mod event_log;
 mod kernel_sockets;
 mod key_file;
 mod path_mtu;
@@ -41,6 +42,7 @@ use self::addresses::Addresses;
 pub(crate) use self::addresses::{ELSEWHERE, source_for};
 use self::device::Device;
 pub use self::error::DaemonError;
+use self::event_log::write_down;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::path_mtu::{IcmpSockets, path_mtu};
@@ -48,7 +50,7 @@ pub(crate) use self::proxy::missing_forwarding;
 use self::proxy::{Proxy, ReadHosts};
 use self::sockets::Sockets;
 use self::workers::Workers;
-use crate::core::{Core, CoreConfig, Identities, LsiPrefix, Note, PlainHost, Side};
+use crate::core::{Core, CoreConfig, Identities, LsiPrefix, PlainHost, Side};
 use crate::files::{Peers, Proxy as ProxyFile, R1CounterFile, Serves, Settings, read_identity};
 use crate::metrics;
 use crate::random::SystemRandom;
@@ -573,46 +575,4 @@ fn socket_diag(interface: &str) -> io::Result<SocketDiag> {
 /// Whether this process may open the network sockets; closes them again.
 pub(crate) fn probe_sockets() -> Result<(), String> {
     Sockets::open().map(|_| ()).map_err(|error| holdover_host::log::with_causes(&error))
-}
-
-/// Logs an event of this host's identity, or of that of the host with this name.
-fn write_down(host: Option<&str>, note: &Note) {
-    let _span = host.map(|name| tracing::info_span!("host", name).entered());
-    match &note.event {
-        Event::Established { peer, initiator } => tracing::info!(%peer, initiator, "association established"),
-        Event::Failed { peer, reason } => tracing::warn!(%peer, %reason, "no association"),
-        Event::Closed { peer } => tracing::info!(%peer, "association closed"),
-        Event::Readdressed { peer, address } => match note.after {
-            Some(after) => {
-                tracing::info!(%peer, %address, after_ms = after.as_secs_f64() * 1e3, "the peer has verified this address")
-            }
-            None => tracing::debug!(%peer, %address, "the peer has verified this address"),
-        },
-        Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
-        Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
-        Event::PathSilent { peer, between: (own, address), instead: Some((from, to)) } => {
-            tracing::warn!(%peer, %own, %address, %from, %to, "nothing comes back on this path; another one answers");
-        }
-        Event::PathSilent { peer, between: (own, address), instead: None } => {
-            tracing::warn!(%peer, %own, %address, "nothing comes back on this path, and no other one answers");
-        }
-        Event::PathAnswers { peer, between: (own, address), after } => {
-            tracing::info!(%peer, %own, %address, silent_s = after.map(Duration::as_secs_f64), "this path answers again");
-        }
-        Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
-        Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; retrying later"),
-        Event::Registered { peer, services, lifetime, seen_at } => {
-            tracing::info!(%peer, ?services, lifetime_s = lifetime.as_secs_f64(), ?seen_at, "registered");
-        }
-        Event::RegistrationFailed { peer, failure } => {
-            tracing::warn!(%peer, failure, "the server has refused a service (RFC 8003 section 4.5)");
-        }
-        Event::PeerCandidate { peer, address, port } => {
-            tracing::debug!(%peer, %address, port, "the relay has reported the peer's address");
-        }
-        Event::Joined { peer, invitation, .. } => {
-            tracing::info!(%peer, invitation, "the peer has accepted the invitation")
-        }
-        Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
-    }
 }

@@ -1,11 +1,13 @@
 //! The report of a reproduction: a page in Markdown and HTML, and a shorter text for a terminal.
 //!
-//! Both pages consist of the same parts in the same order; only the form of their tables differs.
+//! Both pages consist of the same parts in the same order; a [`Writer`] gives them their form.
+
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use holdover_report as report;
+use holdover_report::Document;
 
 use super::catalogue::{Catalogue, Experiment, PAPER, Table};
 use super::figures::Drawn;
@@ -15,6 +17,7 @@ use super::open::words;
 use super::results::Results;
 use super::script::{Scripts, short};
 use super::together::{Pair, Part, Together, UNLIKELY};
+use writer::{Html, Markdown, Writer};
 
 /// A reproduced paper.
 pub struct Reproduced<'a> {
@@ -36,23 +39,11 @@ pub struct Reproduced<'a> {
     pub command: String,
 }
 
-/// A page under construction.
-trait Writer {
-    fn section(&mut self, id: &str, title: &str);
-    fn heading(&mut self, title: &str);
-    fn paragraph(&mut self, text: &str);
-    /// A table of text.
-    fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>);
-    /// A table of numbers.
-    fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>);
-    fn picture(&mut self, drawn: &Drawn);
-}
-
 impl Reproduced<'_> {
     /// The page in Markdown; its figures are in `pictures`, relative to the page.
     pub fn markdown(&self, pictures: &str) -> String {
         let paper = &self.catalogue.paper;
-        let mut page = Markdown { text: format!("# {}\n\n", paper.title), pictures };
+        let mut page = Markdown::new(&paper.title, pictures);
         if !paper.authors.is_empty() {
             page.paragraph(&paper.authors);
         }
@@ -61,13 +52,13 @@ impl Reproduced<'_> {
         }
         page.paragraph(&format!("This page is made by `{}`.", self.command));
         self.body(&mut page, None);
-        page.text
+        page.into_text()
     }
 
     /// The self-contained page in HTML. `runs` is the directory of the runs, relative to the page, if it lies beside it.
     pub fn html(&self, runs: Option<&str>) -> String {
         let paper = &self.catalogue.paper;
-        let mut page = Html(report::Document::new(&paper.title));
+        let mut page = Html(Document::new(&paper.title));
         if !paper.authors.is_empty() {
             page.0.lead(&paper.authors);
         }
@@ -526,86 +517,4 @@ fn strictly_in_words(claims: &[Judged]) -> Option<String> {
              (\"strictly: fails\")."
         )
     })
-}
-
-/// A page in Markdown.
-struct Markdown<'a> {
-    text: String,
-    /// The directory of its figures.
-    pictures: &'a str,
-}
-
-impl Markdown<'_> {
-    fn table(&mut self, heading: &[String], rows: &[Vec<String>], rule: &str) {
-        let row = |cells: &[String]| {
-            let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
-            format!("| {} |\n", cells.join(" | "))
-        };
-        self.text.push_str(&row(heading));
-        let _ = writeln!(self.text, "| --- |{}", format!(" {rule} |").repeat(heading.len() - 1));
-        self.text.extend(rows.iter().map(|cells| row(cells)));
-        self.text.push('\n');
-    }
-}
-
-impl Writer for Markdown<'_> {
-    fn section(&mut self, _: &str, title: &str) {
-        let _ = writeln!(self.text, "## {title}\n");
-    }
-
-    fn heading(&mut self, title: &str) {
-        let _ = writeln!(self.text, "### {title}\n");
-    }
-
-    fn paragraph(&mut self, text: &str) {
-        let _ = writeln!(self.text, "{text}\n");
-    }
-
-    fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>) {
-        let heading: Vec<String> = heading.iter().map(|&text| text.to_owned()).collect();
-        self.table(&heading, &rows, "---");
-    }
-
-    fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>) {
-        self.table(&heading, &rows, "---:");
-    }
-
-    fn picture(&mut self, drawn: &Drawn) {
-        let _ = writeln!(self.text, "![{}]({}/{}.svg)\n", drawn.title, self.pictures, drawn.name);
-    }
-}
-
-/// Escapes a text for a table cell.
-fn cell(text: &str) -> String {
-    text.trim().replace('|', "\\|").replace('\n', " ")
-}
-
-/// A page in HTML.
-struct Html(report::Document);
-
-impl Writer for Html {
-    fn section(&mut self, id: &str, title: &str) {
-        self.0.section(id, title);
-    }
-
-    fn heading(&mut self, title: &str) {
-        self.0.heading(title);
-    }
-
-    fn paragraph(&mut self, text: &str) {
-        self.0.paragraph(text);
-    }
-
-    fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>) {
-        let heading = heading.iter().map(|&text| text.to_owned()).collect();
-        self.0.table_of_text(&report::Table { heading, rows });
-    }
-
-    fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>) {
-        self.0.table(&report::Table { heading, rows });
-    }
-
-    fn picture(&mut self, drawn: &Drawn) {
-        self.0.figure(&drawn.picture.inline);
-    }
 }

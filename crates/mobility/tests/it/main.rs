@@ -15,7 +15,7 @@ mod mobile_ip;
 mod new_cell_window;
 mod probe;
 mod probe_worlds;
-#[path = "../../../wire/tests/support/received.rs"]
+#[path = "../../../wire/tests/it/support/received.rs"]
 mod received;
 mod reconnect_acks;
 mod retransmission_trigger;

@@ -53,7 +53,7 @@ fn mean_queue(took: Duration, statistics: &Statistics) -> f64 {
 /// With ECN, CoDel marks: nothing is dropped or retransmitted, and the queue stays short. Without ECN, it drops.
 // Claim: CoDel keeps a queue of 200 packets below a third of its mean, marks ECN-capable packets, so that none is dropped, and
 // drops others; with a step threshold (`ce_threshold`) none is dropped either. (The link alone, with RFC 8289's spacing:
-// `crates/link/tests/codel.rs`.)
+// `crates/link/tests/it/codel.rs`.)
 // Tests: `marking::a_step_threshold_keeps_the_queue_below_it`
 #[test]
 fn codel_marks_what_takes_part_in_ecn_and_drops_the_rest() {

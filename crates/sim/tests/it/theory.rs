@@ -75,7 +75,7 @@ fn random_loss_follows_the_square_root_law() {
 }
 
 // Claim: The queue in front of a link with 1000 independent sources is that of M/D/1: `load^2 / (2 (1 - load))` wait. (The link
-// alone, with true Poisson arrivals: `crates/link/tests/theory.rs`.)
+// alone, with true Poisson arrivals: `crates/link/tests/it/theory.rs`.)
 #[test]
 fn a_queue_of_many_sources_is_that_of_poisson_arrivals() {
     // 1000 sources that each send a packet every second or so, at times that do not depend on each other's: nearly a Poisson process on the

@@ -2,11 +2,9 @@
 //!
 //! The link of the scripts sends 1000 bytes in 10 ms (800 kbit/s), has 5 ms of propagation delay, and waits 20 ms for acknowledgements.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Seen, World, delivered, dropped, ms, span_ms};
+use crate::common::{Seen, World, delivered, dropped, ms, span_ms};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
     Arq, CoDel, ConfigError, DropCause, InFlightFate, Jitter, JitterDistribution, Link, LinkConfig, Loss, Outage,
@@ -316,7 +314,7 @@ proptest! {
                 world.poll();
                 world.link.handle_timeout(ms(at));
                 world.poll();
-                world.link.handle_packet(ms(at), common::Named { name, len });
+                world.link.handle_packet(ms(at), crate::common::Named { name, len });
             } else {
                 world.send(ms(at), name, len);
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 // The example is a separate program; this test compares its trace with the committed one.
 #[allow(dead_code, unreachable_pub)]
-#[path = "../examples/lte_trace.rs"]
+#[path = "../../examples/lte_trace.rs"]
 mod lte_trace;
 
 fn repository() -> PathBuf {
@@ -18,7 +18,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// `HOLDOVER_WRITE_DOCS=1 cargo test -p holdover-scenario --test documents` updates it.
+/// `HOLDOVER_WRITE_DOCS=1 cargo test -p holdover-scenario --test it documents` updates it.
 #[test]
 fn the_committed_schema_is_the_present_one() {
     // Compares values: the order of keys depends on serde_json's features.

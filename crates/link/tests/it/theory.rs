@@ -1,10 +1,8 @@
 //! Links against theory: queueing, and the ideal time against a simulation without shortcuts.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Named, World};
+use crate::common::{Named, World};
 use holdover_base::{BitRate, ByteCount, Duration, Instant, Rng};
 use holdover_link::{
     Alternating, AtEnd, Capacity, ConditionTrace, DeliveryTrace, Length, Link, LinkConfig, Outage, Outages,

@@ -1,11 +1,10 @@
 //! Captures, read back by other implementations: the `pcap-parser` crate, and tshark where it is installed.
 
-mod support;
-
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::{V4, V6, full_segment};
 use bytes::Bytes;
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_wire::pcapng::{CaptureDirection, Interface, Record, Writer};
@@ -14,7 +13,6 @@ use holdover_wire::{
     SackBlocks, Segment, Seq, SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, pcap,
 };
 use pcap_parser::{Block, OptionCode, PcapNGOption, parse_block_le, parse_pcap, parse_pcap_header};
-use support::{V4, V6, full_segment};
 
 /// 2026-01-01 00:00 UTC.
 const NEW_YEAR: Duration = Duration::from_secs(1_767_225_600);

@@ -1,8 +1,6 @@
 //! Generated packets that can be emitted and parsed to the same value.
 
 // Each test program uses a part of this module.
-#![allow(dead_code)]
-
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;

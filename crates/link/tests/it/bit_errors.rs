@@ -1,8 +1,6 @@
 //! Bit errors on links and in radio cells: long frames suffer more than short ones.
 
-mod common;
-
-use common::{Named, Seen, World};
+use crate::common::{Named, Seen, World};
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_link::cell::{Cell, CellConfig, CellEvent, Hop, Motion, Position, StationId};
 use holdover_link::{Arq, BitErrorBursts, BitErrors, DropCause, Dwell, Link, LinkConfig, Loss, QueueLimit, Rate};

@@ -1,13 +1,11 @@
 //! Bytes or values for every error, and the limits of every leniency.
 
-mod support;
-
+use crate::support::{V4, V6, full_segment, unhex};
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{
     Checksums, EmitError, Experimental, ExperimentalId, Flags, Fragment, IcmpError, Layer, Packet, ParseError, Payload,
     RareOptions, Segment, TcpOptions, Udp, Unreachable,
 };
-use support::{V4, V6, full_segment, unhex};
 
 fn v4(payload: impl Into<Payload>) -> Packet {
     Packet::new(V4.0, V4.1, payload)

@@ -1,7 +1,6 @@
 //! Packets that a Linux 6.18 kernel sent into a TUN device, and a comparison with another codec, smoltcp's.
 
-mod support;
-
+use crate::support::unhex;
 use bytes::Bytes;
 use holdover_wire::{
     Checksums, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, RareOptions, Segment, Seq, TcpOptions,
@@ -9,7 +8,6 @@ use holdover_wire::{
 };
 use proptest::prelude::*;
 use smoltcp::wire as other;
-use support::unhex;
 
 const SYN_V4: &str = "4500003c4e4d40004006d85a0a0900010a090002 9c4100506d392bb700000000a002faf0df130000
     020405b4 0402 080a277ffce200000000 01 03030a";
@@ -204,7 +202,7 @@ proptest! {
     // Claim: Another codec (smoltcp's) and the kernel encode and decode the same bytes.
     // Tests: `a_syn_of_the_kernel_is_read`, `other_packets_of_the_kernel_are_read_and_written_alike`
     #[test]
-    fn the_other_codec_agrees(packet in support::packet()) {
+    fn the_other_codec_agrees(packet in crate::support::packet()) {
         check_with_the_other_codec(&packet);
     }
 }

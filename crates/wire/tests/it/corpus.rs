@@ -1,14 +1,13 @@
 //! Replays the committed corpus of the fuzz targets, and checks that it holds every seed.
 //!
-//! `cargo test -p holdover-wire --test corpus -- --ignored` writes the files of [`seeds`]. Findings of a fuzzer are
+//! `cargo test -p holdover-wire --test it -- --ignored write_the_corpus` writes the files of [`seeds`]. Findings of a fuzzer are
 //! added under names of their own.
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use crate::support::{V4, V6, full_segment, unhex};
 use bytes::Bytes;
 use holdover_wire::{
     Experimental, ExperimentalId, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, RareOptions, SackBlocks,
@@ -18,7 +17,6 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use support::{V4, V6, full_segment, unhex};
 
 fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/parse")

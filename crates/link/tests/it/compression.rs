@@ -1,9 +1,7 @@
 //! Links with compression.
 
-mod common;
-
+use crate::common::{ms, span_ms};
 use bytes::Bytes;
-use common::{ms, span_ms};
 use holdover_base::{BitRate, ByteCount, Instant};
 use holdover_link::{BitErrors, Compression, Link, LinkConfig, PointToPoint, PointToPointEvent, QueueLimit, Rate};
 use holdover_wire::{Packet, Payload, Segment, Udp};

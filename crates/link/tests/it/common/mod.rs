@@ -1,7 +1,5 @@
 //! Shared by the tests of this crate: named frames, and a shell that drives one link.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use holdover_base::{Duration, Instant};
 use holdover_link::{DropCause, Frame, Link, LinkConfig, PointToPoint, PointToPointEvent};
 

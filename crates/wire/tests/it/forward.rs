@@ -1,15 +1,13 @@
 //! Forwarded packets, unchanged and edited.
 
-mod support;
-
 use std::net::IpAddr;
 
+use crate::support::unhex;
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{Checksums, Flags, Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
-use support::unhex;
 
 /// Header contents that a value does not hold.
 #[derive(Clone, Debug)]
@@ -201,7 +199,7 @@ proptest! {
     // reserved bits, unknown TCP options and their order, a missing UDP checksum.
     // Tests: `packets_of_the_kernel_are_forwarded_unchanged`
     #[test]
-    fn a_packet_is_forwarded_as_it_came(packet in support::packet(), extras in extras(), padding in vec(any::<u8>(), 0..9)) {
+    fn a_packet_is_forwarded_as_it_came(packet in crate::support::packet(), extras in extras(), padding in vec(any::<u8>(), 0..9)) {
         let bytes = with_extras(&packet, &extras);
         let mut padded = BytesMut::from(&bytes[..]);
         padded.extend_from_slice(&padding);
@@ -214,7 +212,7 @@ proptest! {
     // and the checksums.
     // Tests: `an_unknown_option_survives_an_edit`, `options_that_are_taken_away_become_padding_and_new_ones_follow`
     #[test]
-    fn an_edit_changes_only_its_fields(packet in support::packet(), extras in extras(), edit in edit()) {
+    fn an_edit_changes_only_its_fields(packet in crate::support::packet(), extras in extras(), edit in edit()) {
         let bytes = with_extras(&packet, &extras);
         let mut came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
         edit.apply(&mut came);
@@ -244,7 +242,7 @@ proptest! {
     /// An unchanged packet shares its bytes with the received one, and so does the payload of an edited segment.
     // Claim: Unchanged bytes are not copied: a whole packet, or the payload of an edited segment.
     #[test]
-    fn bytes_that_are_unchanged_are_not_copied(packet in support::packet(), extras in extras(), edit in edit()) {
+    fn bytes_that_are_unchanged_are_not_copied(packet in crate::support::packet(), extras in extras(), edit in edit()) {
         let bytes = with_extras(&packet, &extras);
         let mut came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
         prop_assert_eq!(came.emit().unwrap().as_ptr(), bytes.as_ptr());
@@ -265,7 +263,7 @@ proptest! {
     // Tests: `the_example_of_rfc_1624_section_4_gives_zero`
     #[test]
     fn a_checksum_by_difference_is_the_checksum_of_the_whole(
-        packet in support::packet(), extras in extras(), edit in edit(), other_zero: bool,
+        packet in crate::support::packet(), extras in extras(), edit in edit(), other_zero: bool,
     ) {
         let mut bytes = BytesMut::from(&with_extras(&packet, &extras)[..]);
         let Payload::Tcp(_) = packet.payload else { return Ok(()) };
@@ -299,7 +297,7 @@ proptest! {
     // the same; in the other IP version a TCP segment stays. Checksums are right.
     // Tests: `a_segment_keeps_its_header_in_the_other_ip_version`
     #[test]
-    fn a_readdressed_packet_is_the_same_between_other_addresses(packet in support::packet(), extras in extras(), edit in edit()) {
+    fn a_readdressed_packet_is_the_same_between_other_addresses(packet in crate::support::packet(), extras in extras(), edit in edit()) {
         if matches!(packet.payload, Payload::Fragment(_)) {
             return Ok(());
         }
@@ -332,7 +330,7 @@ proptest! {
 
     /// In the other IP version the TCP header stays: reserved bits, unknown options and the order of options.
     #[test]
-    fn a_segment_keeps_its_header_in_the_other_ip_version(packet in support::packet(), extras in extras(), edit in edit()) {
+    fn a_segment_keeps_its_header_in_the_other_ip_version(packet in crate::support::packet(), extras in extras(), edit in edit()) {
         let Payload::Tcp(_) = packet.payload else { return Ok(()) };
         let bytes = with_extras(&packet, &extras);
         let came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
@@ -354,7 +352,7 @@ proptest! {
 
     /// An offloading device leaves checksums open: they are computed.
     #[test]
-    fn an_open_checksum_is_filled_in(packet in support::packet(), extras in extras()) {
+    fn an_open_checksum_is_filled_in(packet in crate::support::packet(), extras in extras()) {
         let at = match &packet.payload {
             Payload::Tcp(_) => 16,
             Payload::Udp(_) => 6,

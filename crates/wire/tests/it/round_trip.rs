@@ -1,7 +1,5 @@
 //! Round trips between bytes and values, for generated packets ([`support`]).
 
-mod support;
-
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{Packet, Payload, fuzz};
 use proptest::collection::vec;
@@ -13,14 +11,14 @@ proptest! {
     // SACK, timestamps, user timeout, experimental ones by their ExID); UDP; ICMP and ICMPv6 errors with the quoted segment; ESP
     // as opaque bytes.
     #[test]
-    fn a_packet_that_is_written_is_read_back(packet in support::packet()) {
+    fn a_packet_that_is_written_is_read_back(packet in crate::support::packet()) {
         let bytes = packet.emit().unwrap();
         prop_assert_eq!(bytes.len(), packet.wire_len());
         prop_assert_eq!(Packet::parse(bytes), Ok(packet));
     }
 
     #[test]
-    fn padding_of_the_link_is_cut_off(packet in support::packet(), padding in vec(any::<u8>(), 0..50)) {
+    fn padding_of_the_link_is_cut_off(packet in crate::support::packet(), padding in vec(any::<u8>(), 0..50)) {
         let mut bytes = BytesMut::from(packet.emit().unwrap());
         bytes.extend_from_slice(&padding);
         prop_assert_eq!(Packet::parse(bytes.freeze()), Ok(packet));
@@ -29,14 +27,14 @@ proptest! {
     // Claim: Truncated, damaged and arbitrary bytes give a typed error or a packet, never a panic; a flipped bit is detected.
     // Tests: `a_flipped_bit_is_noticed`, `damage_never_panics`, `arbitrary_bytes_never_panic`
     #[test]
-    fn a_packet_that_is_cut_off_is_an_error(packet in support::packet(), at in any::<Index>()) {
+    fn a_packet_that_is_cut_off_is_an_error(packet in crate::support::packet(), at in any::<Index>()) {
         let bytes = packet.emit().unwrap();
         let at = at.index(bytes.len());
         prop_assert!(Packet::parse(bytes.slice(..at)).is_err());
     }
 
     #[test]
-    fn a_prefix_is_the_beginning_of_the_whole(packet in support::packet(), max in 0..200_usize) {
+    fn a_prefix_is_the_beginning_of_the_whole(packet in crate::support::packet(), max in 0..200_usize) {
         let bytes = packet.emit().unwrap();
         let mut buf = BytesMut::from(&b"before"[..]);
         prop_assert_eq!(packet.emit_prefix_into(&mut buf, max), Ok(bytes.len()));
@@ -45,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_noticed(packet in support::packet(), bit in any::<Index>()) {
+    fn a_flipped_bit_is_noticed(packet in crate::support::packet(), bit in any::<Index>()) {
         let mut bytes = BytesMut::from(packet.emit().unwrap());
         let bit = bit.index(8 * bytes.len());
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -56,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_never_panics(packet in support::packet(), damage in vec((any::<Index>(), any::<u8>()), 1..8)) {
+    fn damage_never_panics(packet in crate::support::packet(), damage in vec((any::<Index>(), any::<u8>()), 1..8)) {
         let mut bytes = BytesMut::from(packet.emit().unwrap());
         for (at, byte) in damage {
             let at = at.index(bytes.len());
@@ -66,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_within_the_headers_never_panics(packet in support::packet(), damage in vec((0..64_usize, any::<u8>()), 1..8)) {
+    fn damage_within_the_headers_never_panics(packet in crate::support::packet(), damage in vec((0..64_usize, any::<u8>()), 1..8)) {
         let mut bytes = BytesMut::from(packet.emit().unwrap());
         for (at, byte) in damage {
             if let Some(slot) = bytes.get_mut(at) {
@@ -87,14 +85,14 @@ proptest! {
         protocol in prop_oneof![Just(0_u8), Just(1), Just(6), Just(17), Just(43), Just(44), Just(50), Just(58), Just(60)],
         data in vec(any::<u8>(), 0..200),
     ) {
-        let (src, dst) = if v6 { support::V6 } else { support::V4 };
+        let (src, dst) = if v6 { crate::support::V6 } else { crate::support::V4 };
         let packet = Packet::new(src, dst, Payload::Other { protocol, payload: data.into() });
         fuzz::parse_any(&packet.emit().unwrap());
     }
 
     #[test]
     fn arbitrary_options_never_panic(options in vec(any::<u8>(), 40)) {
-        let (src, dst) = support::V4;
+        let (src, dst) = crate::support::V4;
         let mut tcp = vec![0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0xf0, 0x10, 1, 0, 0, 0, 0, 0];
         tcp.extend_from_slice(&options);
         let packet = Packet::new(src, dst, Payload::Other { protocol: 6, payload: tcp.into() });
@@ -116,8 +114,8 @@ fn is_unnoticeable(packet: &Packet, flipped: &[u8], byte: usize, bit: usize) -> 
 // Claim: Payload is a slice of the input, not a copy.
 #[test]
 fn payload_is_a_slice_of_the_input() {
-    let (src, dst) = support::V4;
-    let bytes = Packet::new(src, dst, support::full_segment()).emit().unwrap();
+    let (src, dst) = crate::support::V4;
+    let bytes = Packet::new(src, dst, crate::support::full_segment()).emit().unwrap();
     let range = bytes.as_ptr_range();
     let segment = Packet::parse(bytes.clone()).unwrap().tcp().unwrap().clone();
     assert_eq!(segment.payload, Bytes::from_static(b"data"));
@@ -126,8 +124,8 @@ fn payload_is_a_slice_of_the_input() {
 
 #[test]
 fn a_buffer_is_used_again_without_growing() {
-    let (src, dst) = support::V6;
-    let packet = Packet::new(src, dst, support::full_segment());
+    let (src, dst) = crate::support::V6;
+    let packet = Packet::new(src, dst, crate::support::full_segment());
     let mut buf = BytesMut::with_capacity(packet.wire_len());
     let place = buf.as_ptr();
     for _ in 0..3 {

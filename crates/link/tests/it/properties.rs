@@ -1,11 +1,9 @@
 //! Properties of all links under any traffic.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Seen, World};
+use crate::common::{Seen, World};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
     Alternating, Arq, AtEnd, ConditionTrace, DeliveryTrace, GilbertElliott, InFlightFate, Jitter, JitterDistribution,

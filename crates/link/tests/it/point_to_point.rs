@@ -2,11 +2,9 @@
 //!
 //! The link of most scripts sends 1000 bytes in 10 ms (800 kbit/s) and has 5 ms of propagation delay.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Seen, World, corrupted, delivered, dropped, ms, span_ms};
+use crate::common::{Seen, World, corrupted, delivered, dropped, ms, span_ms};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
     Alternating, AtEnd, ConditionTrace, ConfigError, DeliveryTrace, DropCause, InFlightFate, Jitter,
@@ -14,12 +12,12 @@ use holdover_link::{
     QueuedFate, Rate, Reordering, Timer,
 };
 
-fn config() -> LinkConfig {
+pub(crate) fn config() -> LinkConfig {
     LinkConfig { rate: Rate::Fixed(BitRate::from_kbps(800)), delay: span_ms(5), ..LinkConfig::default() }
 }
 
 /// Down from 25 ms to 100 ms.
-fn cut(queued: QueuedFate, in_flight: InFlightFate) -> LinkConfig {
+pub(crate) fn cut(queued: QueuedFate, in_flight: InFlightFate) -> LinkConfig {
     LinkConfig {
         outages: Outages::List(vec![Outage { down: ms(25), up: ms(100) }]),
         outage_policy: OutagePolicy { queued, in_flight },
@@ -219,7 +217,7 @@ fn an_outage_of_wrong_checksums_delivers_everything_damaged_and_on_time() {
 fn the_next_deadline_names_its_reason() {
     let mut link = PointToPoint::new(&cut(QueuedFate::Held, InFlightFate::Delivered), 1).unwrap();
     assert_eq!(link.poll_timeout(), Some((ms(25), Timer::Connectivity)));
-    link.handle_packet(ms(0), common::Named { name: 0, len: 1000 });
+    link.handle_packet(ms(0), crate::common::Named { name: 0, len: 1000 });
     assert_eq!(link.poll_timeout(), Some((ms(15), Timer::Arrival)));
 }
 
@@ -291,46 +289,6 @@ fn a_manual_cut_follows_the_outage_policy() {
             Seen::Up(ms(14)),
         ]
     );
-}
-
-#[test]
-fn a_delivery_trace_lets_1500_bytes_go_at_each_of_its_times() {
-    let trace = DeliveryTrace::parse("10\n20\n20\n30\n", AtEnd::Repeat).unwrap();
-    let mut world = World::new(&LinkConfig {
-        rate: Rate::Deliveries(Arc::new(trace)),
-        queue_limit: QueueLimit::Packets(4),
-        ..config()
-    });
-    // Two small ones share an opportunity, a large one needs two, and the next uses the rest of the second.
-    for (name, len) in [(0, 700), (1, 800), (2, 2000), (3, 1000), (4, 1)] {
-        world.send(ms(1), name, len);
-    }
-    world.send(ms(41), 5, 100);
-    world.expect(
-        ms(1000),
-        &[
-            dropped(1, 4, DropCause::QueueFull),
-            delivered(15, 0),
-            delivered(15, 1),
-            delivered(25, 2),
-            delivered(25, 3),
-            delivered(55, 5),
-        ],
-    );
-}
-
-#[test]
-fn a_delivery_trace_that_ends_leaves_the_rest_queued() {
-    let trace = DeliveryTrace::parse("10\n", AtEnd::Stop).unwrap();
-    let mut world = World::new(&LinkConfig { rate: Rate::Deliveries(Arc::new(trace)), ..config() });
-    for name in 0..3 {
-        world.send(ms(0), name, 1000);
-    }
-    world.expect(Instant::from_secs(1_000_000), &[delivered(15, 0)]);
-    assert_eq!(world.link.poll_timeout(), None);
-    let statistics = world.link.statistics(Instant::from_secs(1_000_000));
-    // The second one had 500 of its bytes sent; it stays on the transmitter for ever.
-    assert_eq!((statistics.under_way, statistics.queue.packets), (2, 1));
 }
 
 /// Frames whose last bit is sent before the link forwards are dropped, whether held or new.
@@ -411,60 +369,6 @@ fn a_flap_starts_late_forwarding_anew() {
             delivered(1040, 4),
         ],
     );
-}
-
-#[test]
-fn a_frame_that_is_not_sent_uses_no_opportunity() {
-    let every_10_ms = || Rate::Deliveries(Arc::new(DeliveryTrace::parse("10\n", AtEnd::Repeat).unwrap()));
-    let mut world = World::new(&LinkConfig { rate: every_10_ms(), queue_limit: QueueLimit::Packets(1), ..config() });
-    world.send(ms(0), 0, 1500);
-    world.send(ms(1), 1, 1500);
-    world.send(ms(10), 2, 1500);
-    world.expect(ms(1000), &[dropped(1, 1, DropCause::QueueFull), delivered(15, 0), delivered(25, 2)]);
-
-    // 0 needs the opportunities at 20 and 30 ms, but the link goes down at 25 ms: 1 gets the first one after the
-    // outage.
-    let mut world = World::new(&LinkConfig { rate: every_10_ms(), ..cut(QueuedFate::Held, InFlightFate::Dropped) });
-    world.send(ms(11), 0, 3000);
-    world.send(ms(11), 1, 1500);
-    world.expect(
-        ms(1000),
-        &[Seen::Down(ms(25)), dropped(25, 0, DropCause::CutOff), Seen::Up(ms(100)), delivered(105, 1)],
-    );
-
-    // The same with a dropped queue: 1 would have been sent after the cut.
-    let mut world =
-        World::new(&LinkConfig { rate: every_10_ms(), ..cut(QueuedFate::Dropped, InFlightFate::Delivered) });
-    world.send(ms(11), 0, 3000);
-    world.send(ms(11), 1, 1500);
-    world.send(ms(101), 2, 1500);
-    world.expect(
-        ms(1000),
-        &[
-            Seen::Down(ms(25)),
-            dropped(25, 0, DropCause::CutOff),
-            dropped(25, 1, DropCause::LinkDown),
-            Seen::Up(ms(100)),
-            delivered(115, 2),
-        ],
-    );
-}
-
-#[test]
-fn an_opportunity_at_the_moment_of_the_cut_is_lost_and_one_at_link_up_is_not() {
-    let trace = DeliveryTrace::parse("25\n", AtEnd::Repeat).unwrap();
-    let rate = Rate::Deliveries(Arc::new(trace));
-    for queued in [QueuedFate::Held, QueuedFate::Dropped, QueuedFate::Lost] {
-        let mut world = World::new(&LinkConfig { rate: rate.clone(), ..cut(queued, InFlightFate::Delivered) });
-        world.send(ms(0), 0, 1500);
-        world.run_until(ms(1000));
-        let expected = match queued {
-            QueuedFate::Held => delivered(105, 0),
-            QueuedFate::Dropped => dropped(25, 0, DropCause::LinkDown),
-            _ => dropped(25, 0, DropCause::CutOff),
-        };
-        assert!(world.seen.contains(&expected), "{queued:?} {:?}", world.seen);
-    }
 }
 
 #[test]
@@ -563,13 +467,13 @@ fn jitter_keeps_the_order_unless_it_may_reorder() {
 fn a_shell_that_comes_late_gets_the_same_frames_with_their_times() {
     let mut link = PointToPoint::new(&config(), 1).unwrap();
     for name in 0..3 {
-        link.handle_packet(ms(0), common::Named { name, len: 1000 });
+        link.handle_packet(ms(0), crate::common::Named { name, len: 1000 });
     }
     let times: Vec<_> = std::iter::from_fn(|| link.poll_deliver(ms(30))).map(|delivery| delivery.at).collect();
     assert_eq!(times, [ms(15), ms(25)]);
     // Time that runs backwards is treated as standing still.
-    link.handle_packet(ms(40), common::Named { name: 3, len: 1000 });
-    link.handle_packet(ms(1), common::Named { name: 4, len: 1000 });
+    link.handle_packet(ms(40), crate::common::Named { name: 3, len: 1000 });
+    link.handle_packet(ms(1), crate::common::Named { name: 4, len: 1000 });
     let times: Vec<_> = std::iter::from_fn(|| link.poll_deliver(ms(100))).map(|delivery| delivery.at).collect();
     assert_eq!(times, [ms(35), ms(55), ms(65)]);
 }
@@ -612,7 +516,7 @@ fn both_directions_go_down_together_and_lose_frames_independently() {
 
 #[test]
 fn invalid_configurations_are_refused() {
-    let refused = |config: LinkConfig| PointToPoint::<common::Named>::new(&config, 1).expect_err("refused");
+    let refused = |config: LinkConfig| PointToPoint::<crate::common::Named>::new(&config, 1).expect_err("refused");
     assert_eq!(refused(LinkConfig { rate: Rate::Fixed(BitRate(0)), ..config() }), ConfigError::ZeroRate);
     assert!(matches!(refused(LinkConfig { duplicate: 1.5, ..config() }), ConfigError::Probability { .. }));
     assert!(matches!(refused(LinkConfig { corrupt: -0.5, ..config() }), ConfigError::Probability { .. }));

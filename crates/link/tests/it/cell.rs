@@ -1,8 +1,6 @@
 //! A radio cell: the cost of exchanges, reception, and the fate of every frame.
 
-mod common;
-
-use common::Named;
+use crate::common::Named;
 use holdover_base::{Duration, Instant};
 use holdover_link::cell::{
     Cell, CellConfig, CellEvent, Contention, Dcf, Hop, JoinError, LeavePolicy, Motion, Node, Position, Radio,

@@ -1,0 +1,9 @@
+//! Packets as values and as bytes, and captures.
+
+mod captures;
+mod corpus;
+mod forward;
+mod kernel_packets;
+mod malformed;
+mod round_trip;
+mod support;
