@@ -121,6 +121,10 @@ impl fmt::Display for OutcomeLine {
             ("at_once", Some(after)) => write!(f, "resumed after {after:.2} s, {}", tries(self.tries)),
             ("later", Some(after)) => write!(f, "resumed later ({after:.1} s, {})", tries(self.tries)),
             ("by_itself", Some(after)) => write!(f, "resumed by itself after {after:.2} s"),
+            // A second cut may follow within a fraction of a second.
+            _ if self.watched_s < 10.0 => {
+                write!(f, "did not resume in {:.2} s ({})", self.watched_s, tries(self.tries))
+            }
             _ => write!(f, "did not resume in {:.0} s ({})", self.watched_s, tries(self.tries)),
         }
     }
@@ -191,6 +195,8 @@ mod tests {
         assert_eq!(line(Resumed::AtOnce, Some(60), 1).unwrap(), "resumed after 0.06 s, 1 try");
         assert_eq!(line(Resumed::Later, Some(2_300), 5).unwrap(), "resumed later (2.3 s, 5 tries)");
         assert_eq!(line(Resumed::Never, None, 9).unwrap(), "did not resume in 60 s (9 tries)");
+        let soon = OutcomeLine::of(&outcome(Resumed::Never, None, 5), Instant::from_millis(10_290)).unwrap();
+        assert_eq!(soon.to_string(), "did not resume in 0.29 s (5 tries)");
         assert_eq!(line(Resumed::ByItself, Some(300), 0).unwrap(), "resumed by itself after 0.30 s");
         assert_eq!(line(Resumed::NothingOutstanding, None, 0), None);
     }

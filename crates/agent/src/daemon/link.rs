@@ -7,6 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection, LinkEvent, WakeOutcome};
 
+use crate::link_watch::kernel::REMEMBERED;
 use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkCondition, Signal, Source};
@@ -76,9 +77,6 @@ const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
 /// The mechanism's name in outcomes.
 const WAKE: &str = "wake";
-
-/// How long the state of a removed interface is kept.
-const KEPT: Duration = Duration::from_secs(600);
 
 /// How long a refusal of the kernel is reported.
 const TROUBLE_LASTS: Duration = Duration::from_secs(60);
@@ -252,7 +250,7 @@ impl<E: PathEngine> Link<E> {
             _ => {}
         }
         self.check_silence(now);
-        if self.gone_since.is_some_and(|since| since + KEPT <= now) {
+        if self.gone_since.is_some_and(|since| since + REMEMBERED <= now) {
             (self.path, self.gone_since) = (Path::LeftAlone, None);
         }
     }
@@ -263,7 +261,7 @@ impl<E: PathEngine> Link<E> {
             Path::Attached(engine) => engine.poll_timeout(),
             Path::Failed { retry_at, .. } => *retry_at,
         };
-        let forgotten_at = self.gone_since.map(|since| since + KEPT);
+        let forgotten_at = self.gone_since.map(|since| since + REMEMBERED);
         let look_at = self.poll_silence();
         path.into_iter().chain(self.arbiter.poll_timeout()).chain(forgotten_at).chain(look_at).min()
     }
@@ -297,7 +295,10 @@ impl<E: PathEngine> Link<E> {
             if self.is_managed() {
                 tracing::info!(interface = &*self.name, event = %change, because = %because, "link");
             }
-            if let Some(engine) = self.engine() {
+            // Not attached to the new interface yet, it would send, and find next hops, on the former one.
+            if self.gone_since.is_none()
+                && let Some(engine) = self.engine()
+            {
                 engine.handle_link(now, change);
             }
             self.forget_silence(now, change.event);

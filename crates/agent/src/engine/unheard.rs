@@ -1,4 +1,4 @@
-//! Incoming packets for an address that this host has lost.
+//! Incoming packets that this host cannot answer: for an address that it has lost, or from a peer without a route.
 
 use std::io;
 use std::net::UdpSocket;
@@ -7,17 +7,22 @@ use holdover_mobility::Connection;
 
 use crate::sockets::SocketDiag;
 
-/// Whether a connection belongs to this host, but its address no longer does. Packets that its peer keeps sending prove
-/// nothing about the link, as no connection of this host receives them.
+/// Whether a connection belongs to this host, which cannot answer on it: its address no longer does, or no route leads
+/// to the peer. Packets that the peer keeps sending do not show that the link is up: no connection of this host receives
+/// them, or no ACK leaves, and what a woken sender sends stays unanswered.
 ///
 /// A connection without a socket here is forwarded, and its addresses belong to other hosts.
 pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bool {
-    is_missing(connection) && sockets.find(connection).is_ok_and(|socket| socket.is_some())
+    !is_answerable(connection) && sockets.find(connection).is_ok_and(|socket| socket.is_some())
 }
 
-fn is_missing(connection: Connection) -> bool {
-    let bound = UdpSocket::bind((connection.local.ip(), 0));
-    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+/// By the kernel's addresses, rules and routes, which a connected UDP socket looks up without a packet.
+fn is_answerable(connection: Connection) -> bool {
+    let looked_up = UdpSocket::bind((connection.local.ip(), 0)).and_then(|socket| socket.connect(connection.remote));
+    !looked_up.is_err_and(|error| {
+        use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+        matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)
+    })
 }
 
 #[cfg(test)]
@@ -26,8 +31,8 @@ mod tests {
 
     use super::*;
 
-    // Claim: Packets for an address that this host has lost are no sign that the link is up.
-    // Tests: `families::ipv4_goes_and_comes_back_while_ipv6_flows`
+    // Claim: Packets for an address that this host has lost, or from a peer to which it has no route, are no sign that the link is up.
+    // Tests: `families::ipv4_goes_and_comes_back_while_ipv6_flows`, `returns::a_lost_route_is_down_until_it_returns`
     #[test]
     fn only_own_connections_on_lost_addresses_are_unheard() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -36,6 +41,6 @@ mod tests {
         let mut sockets = SocketDiag::open().unwrap();
         assert!(!is_unheard(&mut sockets, own));
         let forwarded = Connection { local: "192.0.2.99:1024".parse().unwrap(), ..own };
-        assert!(is_missing(forwarded) && !is_unheard(&mut sockets, forwarded));
+        assert!(!is_answerable(forwarded) && !is_unheard(&mut sockets, forwarded));
     }
 }

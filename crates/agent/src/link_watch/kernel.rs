@@ -17,6 +17,7 @@
 //! Absence is not a signal: an interface that never had an address, a default route or a router is not down for lack of
 //! it.
 
+mod former;
 mod interface;
 mod lower;
 
@@ -25,8 +26,11 @@ use std::net::IpAddr;
 
 use holdover_base::Instant;
 
+pub use self::former::REMEMBERED;
 pub(super) use self::lower::is_pair;
 pub use self::lower::{HopBelow, Stacking, Tunnel, Way};
+
+use self::former::FormerInterfaces;
 use self::lower::{Lower, StandIn};
 use super::rules::{Rule, Rules};
 use super::{Families, Family, Signal, Source};
@@ -183,6 +187,7 @@ pub struct DefaultRouters {
 #[derive(Debug, Default)]
 pub struct Interfaces {
     interfaces: BTreeMap<u32, Interface>,
+    former: FormerInterfaces,
     rules: Rules,
     /// Since the last look-up of tunnels.
     have_routes_changed: bool,
@@ -270,6 +275,7 @@ impl Interfaces {
                 stacking,
             } => {
                 let interface = self.interfaces.entry(index).or_default();
+                let is_new = !interface.is_named;
                 if interface.is_named && interface.name != name {
                     // Renamed: for configuration by name, one interface is gone and another one exists.
                     self.changes.push_back(Change::Disappeared { interface: interface.name.clone() });
@@ -280,6 +286,9 @@ impl Interfaces {
                 interface.is_tunnel = lower::is_tunnel(&kind) && interface.stand_in.is_none();
                 (interface.kind, interface.lower.stacking) = (kind, stacking);
                 (interface.name, interface.is_named) = (name, true);
+                if is_new {
+                    self.former.recall(now, interface);
+                }
                 interface.note_carrier(can_carry, carrier_losses);
                 interface.has_neighbours = has_neighbours;
                 // The kernel does not report each removal.
@@ -287,7 +296,7 @@ impl Interfaces {
                     interface.installed.clear();
                 }
             }
-            KernelEvent::LinkGone { index } => self.remove(index),
+            KernelEvent::LinkGone { index } => self.remove(now, index),
             KernelEvent::Address { index, address, is_usable } => {
                 let Some(interface) = self.known_or_new(index, is_usable) else { return };
                 if is_usable {
@@ -356,7 +365,7 @@ impl Interfaces {
         }
         self.rules.retain(&rules);
         let gone: Vec<u32> = self.interfaces.keys().filter(|index| !links.contains(index)).copied().collect();
-        gone.into_iter().for_each(|index| self.remove(index));
+        gone.into_iter().for_each(|index| self.remove(now, index));
         for (&index, interface) in &mut self.interfaces {
             interface.installed.retain(|&route| routes.contains(&(index, route)));
             let gone: Vec<_> = interface
@@ -399,8 +408,9 @@ impl Interfaces {
         Some(DefaultRouters { index, addresses, answered_at: known.answered_at.clone() })
     }
 
-    fn remove(&mut self, index: u32) {
+    fn remove(&mut self, now: Instant, index: u32) {
         if let Some(gone) = self.interfaces.remove(&index).filter(|gone| gone.is_named) {
+            self.former.note_gone(now, &gone);
             self.changes.push_back(Change::Disappeared { interface: gone.name });
         }
     }

@@ -24,6 +24,7 @@ mod logind;
 mod modem;
 mod neighbour_probe;
 mod other_process;
+mod returns;
 mod silent_keys;
 mod stacked;
 mod uplinks;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         ("dad", dad::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
+        ("returns", returns::TESTS),
         ("first_data", first_data::TESTS),
         ("link_watch", link_watch::TESTS),
         ("neighbour_probe", neighbour_probe::TESTS),

@@ -242,6 +242,9 @@ fn a_returning_interface_keeps_its_state() {
         // Without a route it is not eligible yet; reloading the configuration does not change that.
         core.configure(Instant::from_secs(12), NOON, Config::default(), None);
         appear(&mut core, "ppp0", false);
+        // The former interface's engine cannot use the new one.
+        hear(&mut core, 13, "ppp0", Source::Carrier, LinkEvent::Down);
+        hear(&mut core, 14, "ppp0", Source::Carrier, UP);
         assert_eq!(reported(&diary), Vec::<String>::new());
         core.attach.failures = failures;
         appear(&mut core, "ppp0", true);

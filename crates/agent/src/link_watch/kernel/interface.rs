@@ -24,6 +24,12 @@ impl Interface {
         self.addresses.iter().filter(|&&address| Family::of(address) == family).copied().collect()
     }
 
+    /// Its addresses of a family, or those that it had before it lost the last one.
+    pub(super) fn known_addresses(&self, family: Family) -> BTreeSet<IpAddr> {
+        let present = self.of_family(family);
+        if present.is_empty() { self.last_addresses[family.index()].clone() } else { present }
+    }
+
     /// The kernel reports losses of carrier once a second (`linkwatch_schedule_work`): one after another, of any interface, may be over
     /// before it is reported, and then only their number shows it.
     pub(super) fn note_carrier(&mut self, can_carry: bool, losses: Option<u32>) {

@@ -266,8 +266,37 @@ fn an_interface_that_goes_or_is_renamed_is_gone() {
     assert_eq!(interfaces.addresses("wlp2s0").collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
     let gone = KernelEvent::LinkGone { index: 3 };
     assert_eq!(reports(&mut interfaces, [gone.clone(), gone, address(3, "192.0.2.7", false)]), ["wlp2s0 gone"]);
-    // The next one with that name is another interface.
-    assert_eq!(reports(&mut interfaces, [link(4, "wlp2s0", true)]), ["wlp2s0 there"]);
+    // The next one with that name is another interface, which lacks what this one had.
+    let expected = ["wlp2s0 there", "wlp2s0 address down", "wlp2s0 route down"];
+    assert_eq!(reports(&mut interfaces, [link(4, "wlp2s0", true)]), expected);
+}
+
+/// A modem that is reset. Its carrier comes before its address, and this before the route.
+// Claim: An interface that is removed and made anew under its name is up when it has an address and a default route again; ten minutes
+// later it is a new one.
+#[test]
+fn an_interface_made_anew_is_up_with_its_address_and_route() {
+    let mut interfaces = connected();
+    let gone = |index| KernelEvent::LinkGone { index };
+    reports(&mut interfaces, [address(3, "192.0.2.7", false), gone(3)]);
+    let anew = [link(5, "wlan0", false), link(5, "wlan0", true)];
+    let expected =
+        ["there", "carrier down", "address down", "route down", "carrier up"].map(|what| format!("wlan0 {what}"));
+    assert_eq!(reports(&mut interfaces, anew), expected);
+    assert_eq!(reports(&mut interfaces, [address(5, "192.0.2.7", true)]), ["wlan0 address up"]);
+    assert_eq!(reports(&mut interfaces, [route(5, "192.0.2.1", true)]), ["wlan0 eligible", "wlan0 route up"]);
+    // With another address its connections have moved.
+    reports(&mut interfaces, [gone(5), link(6, "wlan0", true)]);
+    assert_eq!(reports(&mut interfaces, [address(6, "198.51.100.4", true)]), ["wlan0 address up, moved"]);
+    // What never had a route needs none.
+    assert_eq!(
+        reports(&mut interfaces, [link(8, "tun0", true), gone(8), link(9, "tun0", true)]),
+        ["tun0 there", "tun0 gone", "tun0 there"]
+    );
+    interfaces.handle(Instant::ZERO, gone(6));
+    drain(&mut interfaces);
+    interfaces.handle(Instant::ZERO + REMEMBERED, link(7, "wlan0", true));
+    assert_eq!(drain(&mut interfaces), ["wlan0 there"]);
 }
 
 #[test]
