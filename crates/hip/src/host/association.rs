@@ -284,9 +284,8 @@ impl Association {
         match pending.between {
             Some((src, dst)) => local.send_from(&pending.builder, src, dst),
             None => {
-                let dst = self.paths.for_control(pending.attempts, |dst| local.source_for(dst).is_some());
-                if let Some(dst) = dst {
-                    local.send(&pending.builder, dst);
+                if let Some((src, dst)) = self.control_path(local, pending.attempts) {
+                    local.send_from(&pending.builder, src, dst);
                 }
             }
         }

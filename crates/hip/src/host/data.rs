@@ -115,8 +115,9 @@ impl Host {
     pub fn has_path(&mut self, now: Instant, peer: Hit, len: usize) -> bool {
         let local = &self.local;
         let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
-        association
-            .is_some_and(|it| it.paths.has_destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some()))
+        association.is_some_and(|it| {
+            it.paths.destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some()).is_some()
+        })
     }
 
     /// The association with a peer, and the addresses of data to it.

@@ -169,7 +169,7 @@ impl Association {
         let secured = self.secured.as_ref().filter(|_| matches!(self.state, State::R2Sent | State::Established));
         let answered = secured.and_then(|secured| secured.answered.as_ref());
         let Some((_, r2)) = answered.filter(|(i2, _)| i2 == covered) else { return false };
-        if let Some(dst) = self.paths.for_control(0, |dst| local.source_for(dst).is_some()) {
+        if let Some(dst) = self.best_for_control(local) {
             local.send(r2, dst);
         }
         true

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use core::net::IpAddr;
 
+use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::check_budget::Amount;
@@ -158,6 +159,18 @@ impl Updates {
         let offer = self.offer.as_ref().map(|it| it.at);
         let others = announcement.into_iter().chain(rekey).chain(offer).chain(self.renew_at);
         self.checks.iter().map(|it| it.outgoing.at).chain(others).min()
+    }
+
+    /// Whether a packet of the peer with these acknowledgements, and this response to an echo request, shows that its path works and the usual
+    /// one may not: it answers a repetition, or verifies the peer while this host has nothing to announce.
+    pub(super) fn shows_path(&self, acks: &[u32], echo: Option<&Bytes>) -> bool {
+        let is_repeated = |it: &Outgoing| it.attempts > 0;
+        let is_response = |check: &Check| echo.is_some_and(|echo| check.nonce[..] == echo[..]);
+        match &self.announcement {
+            Some(announcement) if is_repeated(announcement) => true,
+            Some(_) => self.checks.iter().any(|it| it.outgoing.is_acknowledged(acks) && is_repeated(&it.outgoing)),
+            None => self.checks.iter().any(is_response),
+        }
     }
 
     /// This host has no locators: those that the peer has not acknowledged are announced again with the next ones.

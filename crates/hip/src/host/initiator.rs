@@ -44,7 +44,7 @@ impl Association {
         if self.peer.suite().is_none() {
             return Err(CommandError::Suite { peer: self.peer });
         }
-        if self.paths.for_control(0, |dst| local.source_for(dst).is_some()).is_none() {
+        if self.best_for_control(local).is_none() {
             return Err(CommandError::NoAddress { peer: self.peer });
         }
         if self.state == State::Closing {
@@ -71,7 +71,7 @@ impl Association {
                 self.forget_keys(local);
                 self.accepts_lower_r1 = core::mem::take(&mut self.has_lower_r1);
                 self.begin_anew(local, now);
-                if self.paths.for_control(0, |it| local.source_for(it).is_some()) == Some(dst) {
+                if self.best_for_control(local) == Some(dst) {
                     return Ok(());
                 }
             }

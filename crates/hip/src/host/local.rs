@@ -128,6 +128,13 @@ impl Local {
         self.locators.iter().copied().find(|src| src.is_ipv4() == dst.is_ipv4())
     }
 
+    /// The source of an answer to `dst`: the address at which the packet arrived that is answered, if this host still has it and it is of
+    /// the same family.
+    pub(super) fn source_of_answer(&self, arrived_at: IpAddr, dst: IpAddr) -> Option<IpAddr> {
+        let stays = self.locators.contains(&arrived_at) && arrived_at.is_ipv4() == dst.is_ipv4();
+        if stays { Some(arrived_at) } else { self.source_for(dst) }
+    }
+
     /// Sends to an address, from this host's preferred one of its family; not at all if there is none.
     pub(super) fn send(&mut self, builder: &Builder, dst: IpAddr) {
         if let Some(src) = self.source_for(dst) {

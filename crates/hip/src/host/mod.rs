@@ -8,6 +8,7 @@
 //! reason why a packet was not accepted.
 
 mod address;
+mod address_pairs;
 mod association;
 mod check_budget;
 mod client;
@@ -266,11 +267,14 @@ impl Host {
     /// had no address.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         let had_none = self.local.locators.is_empty() && !locators.is_empty();
+        let has_changed = self.local.locators != locators;
         self.local.locators = locators.to_vec();
         // Servers first: if both hosts have moved, the UPDATE of one of them reaches the server behind the other one's, and is forwarded.
         let (servers, others): (Vec<_>, Vec<_>) = self.associations.values_mut().partition(|it| it.client.is_some());
         for association in servers.into_iter().chain(others) {
-            association.reachability.reset();
+            if has_changed {
+                association.reachability.reset();
+            }
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
             let is_unsent = had_none && association.state == State::I1Sent;

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use holdover_base::Instant;
 
 use super::Event;
+use super::address_pairs::pairs;
 use super::association::Association;
 use super::local::Local;
-use super::reachability::{Between, MOST_OTHERS, PathState};
+use super::reachability::{Between, PathState};
 
 impl Association {
     /// The path of data, given the usual one.
@@ -38,6 +39,18 @@ impl Association {
         is_test
     }
 
+    /// An answer that shows a path ([`Updates::shows_path`](super::in_flight::Updates::shows_path)) arrived on it.
+    pub(super) fn divert(&mut self, local: &mut Local, now: Instant, between: Between) {
+        let is_usual = |src: IpAddr| local.source_for(between.1) == Some(src);
+        if local.config.path_check.is_none() || is_usual(between.0) || !self.paths.is_active(between.1) {
+            return;
+        }
+        let usual = self.paths.destination(now, 0, |dst| local.source_for(dst).is_some());
+        let Some(usual) = usual.and_then(|dst| Some((local.source_for(dst)?, dst))) else { return };
+        self.reachability.divert(now, usual, between);
+        self.report_path(local);
+    }
+
     pub(super) fn path_check_deadline(&self, local: &Local) -> Option<Instant> {
         let config = local.config.path_check.as_ref().filter(|_| self.is_usable())?;
         self.reachability.poll_timeout(config)
@@ -50,6 +63,9 @@ impl Association {
         let due =
             self.reachability.handle_timeout(now, &config, |used| other_paths(paths.active(), &local.locators, used));
         self.report_path(local);
+        if self.reachability.is_lost() && !due.is_empty() {
+            self.check_again(local, now);
+        }
         for between in due {
             let (id, nonce) = (self.updates.next_id(), local.random());
             let nonce = self.reachability.note_test(between, id, nonce);
@@ -69,32 +85,7 @@ impl Association {
     }
 }
 
-/// Other paths than this one, between verified addresses of the peer and those of this host: those from the preferred addresses of this
-/// host first.
+/// Other paths than this one, between verified addresses of the peer and those of this host, the best ones first.
 fn other_paths(active: impl Iterator<Item = IpAddr>, own: &[IpAddr], used: Between) -> Vec<Between> {
-    let of_family = |dst: IpAddr| own.iter().copied().filter(move |src| src.is_ipv4() == dst.is_ipv4()).enumerate();
-    let mut paths: Vec<(usize, Between)> =
-        active.flat_map(|dst| of_family(dst).map(move |(rank, src)| (rank, (src, dst)))).collect();
-    paths.retain(|(_, between)| *between != used);
-    paths.sort_by_key(|(rank, _)| *rank);
-    paths.truncate(MOST_OTHERS);
-    paths.into_iter().map(|(_, between)| between).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn address(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn paths_from_preferred_addresses_come_first() {
-        let own = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(address);
-        let peer = ["198.51.100.1", "198.51.100.9", "2001:db8:9::1"].map(address);
-        let others = other_paths(peer.into_iter(), &own, (own[0], peer[0]));
-        assert_eq!(others, [(own[0], peer[1]), (own[2], peer[2]), (own[1], peer[0])]);
-        assert_eq!(other_paths([peer[0]].into_iter(), &own[..1], (own[0], peer[0])), []);
-    }
+    pairs(own, active).into_iter().filter(|between| *between != used).collect()
 }

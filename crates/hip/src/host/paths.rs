@@ -271,29 +271,27 @@ impl Paths {
         Some(address)
     }
 
-    /// Whether data of this length has a destination now. Takes no credit.
-    pub(super) fn has_destination(
+    /// The destination of data of this length now. Takes no credit.
+    pub(super) fn destination(
         &mut self,
         now: Instant,
         bytes: usize,
         is_reachable: impl Fn(IpAddr) -> bool,
-    ) -> bool {
+    ) -> Option<IpAddr> {
         self.age(now);
         let credit = self.credit_bytes;
         let destination = self.for_data(now, bytes, is_reachable);
         self.credit_bytes = credit;
-        destination.is_some()
+        destination
     }
 
-    /// The destination of HIP packets at the `attempt`th transmission: every other time the best address, in between the others in turn.
-    pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+    /// The destinations of HIP packets, the best one first.
+    pub(super) fn for_control(&self, is_reachable: impl Fn(IpAddr) -> bool) -> impl Iterator<Item = IpAddr> {
         let for_control = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Data);
         let mut order: Vec<&PeerAddress> = for_control.filter(|it| is_reachable(it.address)).collect();
         let is_general = |it: &PeerAddress| it.traffic != LocatorTraffic::Signalling;
         order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred, is_general(it)));
-        let others = order.len().saturating_sub(1);
-        let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };
-        order.get(index).map(|it| it.address)
+        order.into_iter().map(|it| it.address)
     }
 
     /// The peer has sent data: the same amount may be sent to an unverified address of it.
@@ -312,6 +310,12 @@ impl Paths {
             self.aged_at += CREDIT_AGING;
         }
         self.aged_at = now;
+    }
+
+    /// What tests of paths depend on: the addresses that the peer has not left, and whether they are preferred.
+    pub(super) fn in_use(&self) -> Vec<(IpAddr, bool)> {
+        let in_use = self.addresses.iter().filter(|it| it.status != Status::Deprecated);
+        in_use.map(|it| (it.address, it.preferred)).collect()
     }
 
     fn get(&self, address: IpAddr) -> Option<&PeerAddress> {

@@ -8,10 +8,13 @@
 //! - Nothing has come back on the path for [`PathCheckConfig::after`] since data was sent: it is tested, after half a second also the other
 //!   paths between verified addresses, that through a relay included, and once more a second later.
 //! - Two and a half seconds after the first test it counts as silent. Data takes the first other path that has answered.
-//! - If none has, all are tested every ten seconds while data is sent. The first that answers is used; its answer is an indicator of
-//!   connectivity for the layers above.
+//! - If none has, it is tested every ten seconds while data is sent, with three of the others in turn. The first that answers is used; its
+//!   answer is an indicator of connectivity for the layers above.
 //! - A path that was left is tested again after 30 s, then at intervals that double up to ten minutes, and is used again if it answers. If it
 //!   fails soon afterwards, the interval continues to double: a path that comes and goes is not used in turns with another one.
+//!
+//! If a path has carried nothing since a host has moved, and the answer to a repeated announcement, or to a check, arrives on another one,
+//! data takes that without a test, until something arrives on the first one.
 //!
 //! Data in one direction is answered by nothing. Each answered test then doubles the time until the next one, up to
 //! [`PathCheckConfig::after_at_most`]. Without data nothing is sent.
@@ -46,7 +49,7 @@ const TEST_EVERY: Duration = Duration::from_secs(10);
 /// Tests go on for this long after data: a TCP retransmits every two minutes at least (`TCP_RTO_MAX` of Linux).
 const TEST_AFTER_DATA: Duration = Duration::from_secs(130);
 /// The most other paths that are tested.
-pub(super) const MOST_OTHERS: usize = 3;
+const MOST_OTHERS: usize = 3;
 /// The time until a path that was left is tested again: doubled with each failure, and limited.
 const RETURN_AFTER: Duration = Duration::from_secs(30);
 const RETURN_AFTER_AT_MOST: Duration = Duration::from_secs(600);
@@ -72,6 +75,10 @@ pub(super) struct Reachability {
     /// Failures of the usual path, and when it was used again.
     failures: u32,
     returned_at: Option<Instant>,
+    /// Something has arrived on the usual path since addresses have changed.
+    has_worked: bool,
+    /// The next of the other paths to be tested while none answers.
+    next_other: usize,
     change: Option<PathState>,
 }
 
@@ -102,6 +109,8 @@ struct Detour {
     usual: Between,
     taken: Between,
     return_at: Instant,
+    /// Without a test of the usual path: what arrives there ends it.
+    is_presumed: bool,
 }
 
 /// A change, for the owner.
@@ -152,6 +161,18 @@ impl Reachability {
 
     /// An authentic packet of the peer arrived on a path: data of it, or another packet.
     pub(super) fn note_heard(&mut self, now: Instant, between: Between, is_data: bool) {
+        match self.detour {
+            None => self.has_worked |= self.used == Some(between),
+            Some(detour) if detour.usual == between => {
+                self.has_worked = true;
+                if detour.is_presumed {
+                    self.detour = None;
+                    self.use_path(between);
+                    self.change = Some(PathState::Answers { between, after: None });
+                }
+            }
+            Some(_) => {}
+        }
         if self.used != Some(between) {
             return;
         }
@@ -192,6 +213,20 @@ impl Reachability {
         true
     }
 
+    /// This path works, unlike the usual one, it seems. Data takes it if the usual one has carried nothing since addresses have changed.
+    pub(super) fn divert(&mut self, now: Instant, usual: Between, between: Between) {
+        if self.has_worked || self.detour.is_some() || between == usual || self.used.is_some_and(|used| used != usual) {
+            return;
+        }
+        self.change_to(now, usual, between);
+        self.detour.iter_mut().for_each(|detour| detour.is_presumed = true);
+    }
+
+    /// Whether no path answers.
+    pub(super) const fn is_lost(&self) -> bool {
+        self.lost_since.is_some()
+    }
+
     /// Whether an acknowledgement with one of these IDs is awaited.
     pub(super) fn awaits(&self, acks: &[u32]) -> bool {
         let tests = self.round.iter().flat_map(|round| &round.tests);
@@ -211,7 +246,7 @@ impl Reachability {
         config.after.saturating_shl(self.answered_tests).min(config.after_at_most)
     }
 
-    /// Handles a deadline: returns the paths to test. `others` are further paths between verified addresses, the best ones first.
+    /// Handles a deadline: returns the paths to test. `others` are all further paths between verified addresses, the best ones first.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -248,10 +283,19 @@ impl Reachability {
             }
         }
         if round.sent > 0 && !round.is_return {
-            let known: Vec<Between> = round.tests.iter().map(|test| test.between).collect();
-            let new = others(used).into_iter().filter(|it| !known.contains(it));
-            let room = (1 + MOST_OTHERS).saturating_sub(known.len());
-            round.tests.extend(new.take(room).map(Test::new));
+            let others = others(used);
+            if self.lost_since.is_some() && others.len() > MOST_OTHERS {
+                round.tests.retain(|test| test.between == used);
+                round
+                    .tests
+                    .extend(others.iter().cycle().skip(self.next_other).take(MOST_OTHERS).copied().map(Test::new));
+                self.next_other = (self.next_other + MOST_OTHERS) % others.len();
+            } else {
+                let known: Vec<Between> = round.tests.iter().map(|test| test.between).collect();
+                let new = others.into_iter().filter(|it| !known.contains(it));
+                let room = (1 + MOST_OTHERS).saturating_sub(known.len());
+                round.tests.extend(new.take(room).map(Test::new));
+            }
         }
         round.at = now + FIRST_TESTS.get(round.sent).copied().unwrap_or(TEST_EVERY);
         round.sent = round.sent.saturating_add(1);
@@ -275,6 +319,8 @@ impl Reachability {
     }
 
     fn use_path(&mut self, between: Between) {
+        // The tests before this one have tried the first others.
+        self.next_other = MOST_OTHERS;
         (self.used, self.unanswered_since, self.answered_tests) = (Some(between), None, 0);
         (self.round, self.lost_since) = (None, None);
     }
@@ -291,7 +337,7 @@ impl Reachability {
         if self.detour.is_none() && self.returned_at.is_none_or(|at| now.saturating_since(at) >= FORGET_AFTER) {
             self.failures = 0;
         }
-        self.detour = Some(Detour { usual, taken: other, return_at: now });
+        self.detour = Some(Detour { usual, taken: other, return_at: now, is_presumed: false });
         self.postpone_return(now);
     }
 

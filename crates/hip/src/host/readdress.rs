@@ -75,13 +75,15 @@ impl Association {
     }
 
     /// Restarts checks of the peer's preferred addresses that were given up: if the peer's answers were lost in an outage, the peer has an
-    /// acknowledgement and announces nothing more. Called when data from the peer arrive, and when data for it have no path.
+    /// acknowledgement and announces nothing more. Called when data from the peer arrive, when data for it have no path, and while no path
+    /// answers: then other addresses are checked as well.
     pub(super) fn check_again(&mut self, local: &mut Local, now: Instant) {
         if now < self.updates.no_restart_before {
             return;
         }
+        let is_lost = self.reachability.is_lost();
         let is_unverified =
-            |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && it.is_preferred();
+            |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && (it.is_preferred() || is_lost);
         let given_up = self.paths.iter().filter(is_unverified).map(|it| it.address);
         let given_up = given_up.filter(|it| !self.is_asking(*it) && local.source_for(*it).is_some());
         let room = MAX_CHECKS.saturating_sub(self.updates.checks.len());
@@ -138,7 +140,7 @@ impl Association {
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
         let request = self.ask(local, now, address, None, None);
         if let Ok(builder) = self.update(local, request) {
-            self.send_question(local, now, &builder, address, Cause::Other);
+            self.send_question(local, now, &builder, (address, 0), Cause::Other);
         }
     }
 
@@ -183,10 +185,11 @@ impl Association {
     }
 
     fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
-        let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
+        let path = self.control_path(local, attempt);
+        let dst = path.map(|(_, dst)| dst);
         self.updates.announced_to = dst;
         let Some(builder) = self.announcement(local, id) else { return };
-        dst.into_iter().for_each(|dst| local.send(&builder, dst));
+        path.into_iter().for_each(|(src, dst)| local.send_from(&builder, src, dst));
         if attempt == 0 {
             // The peer may have moved as well: its servers know its address (RFC 8046 section 3.2.3).
             let servers: Vec<IpAddr> = self.paths.relays().filter(|it| Some(*it) != dst).collect();
@@ -207,13 +210,16 @@ impl Association {
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.paths.status(address));
-        self.reachability.reset();
+        let before = self.paths.in_use();
         let mut unverified = self.paths.announce(now, locators, &local.locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
             let is_verified = status == Some(Status::Active);
             self.paths.follow(address, if is_verified { Status::Active } else { Status::Unverified });
             unverified.insert(0, address);
+        }
+        if self.paths.in_use() != before {
+            self.reachability.reset();
         }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
         (self.updates.restarts, self.updates.no_restart_before) = (0, Instant::ZERO);
@@ -228,7 +234,7 @@ impl Association {
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
-                self.send_question(local, now, &builder, address, Cause::Other);
+                self.send_question(local, now, &builder, (address, 0), Cause::Other);
             }
         }
         // The preferred address may be of an IP version that this host does not have.
@@ -320,10 +326,10 @@ impl Association {
         for mut check in due {
             self.paths.doubt(check.address);
             if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
-                let (address, request) = (check.address, self.request(id, check.nonce));
+                let (attempt, request) = ((check.address, check.outgoing.attempts), self.request(id, check.nonce));
                 self.updates.checks.push(check);
                 let builder = self.update(local, request)?;
-                self.send_question(local, now, &builder, address, Cause::Other);
+                self.send_question(local, now, &builder, attempt, Cause::Other);
             }
         }
         Ok(())

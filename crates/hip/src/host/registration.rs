@@ -106,9 +106,9 @@ impl Association {
 
     /// Sends an UPDATE between a server and its client.
     fn send_to_server(&self, local: &mut Local, attempt: u32, parameters: Vec<Parameter>) {
-        let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
-        if let (Some(dst), Ok(builder)) = (dst, self.update(local, parameters)) {
-            local.send(&builder, dst);
+        let path = self.control_path(local, attempt);
+        if let (Some((src, dst)), Ok(builder)) = (path, self.update(local, parameters)) {
+            local.send_from(&builder, src, dst);
         }
     }
 

@@ -111,8 +111,8 @@ impl Association {
         let mut parameters = self.rekey_parameters(id);
         parameters.extend(ack.map(|id| Parameter::Ack(vec![id])));
         let builder = self.update(local, parameters)?;
-        if let Some(dst) = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some()) {
-            local.send(&builder, dst);
+        if let Some((src, dst)) = self.control_path(local, attempt) {
+            local.send_from(&builder, src, dst);
         }
         Ok(())
     }

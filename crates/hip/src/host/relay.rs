@@ -205,7 +205,7 @@ impl Host {
     /// This host's address and the client's.
     fn path_to_client(&self, client: Hit) -> Option<(IpAddr, IpAddr)> {
         let association = self.associations.get(&client).filter(|association| association.is_usable())?;
-        let dst = association.paths.for_control(0, |dst| self.local.source_for(dst).is_some())?;
+        let dst = association.best_for_control(&self.local)?;
         Some((self.local.source_for(dst)?, dst))
     }
 
@@ -305,19 +305,20 @@ impl Association {
     }
 
     /// Sends a check to an address of the peer: to the port that the relay sees, if it is from the relay. Nothing beyond the budget.
+    /// Further attempts are also sent from this host's other addresses.
     pub(super) fn send_question(
         &mut self,
         local: &mut Local,
         now: Instant,
         builder: &Builder,
-        address: IpAddr,
+        (address, attempt): (IpAddr, u32),
         cause: Cause,
     ) {
-        if let Some(src) = local.source_for(address)
+        if let Some(between) = Self::control_path_to(local, address, attempt)
             && self.may_send_to(now, address, cause)
         {
             self.charge(address, builder);
-            self.send_question_on(local, builder, (src, address));
+            self.send_question_on(local, builder, between);
         }
     }
 

@@ -46,6 +46,8 @@ impl Association {
             self.check_budget.credit(Amount::packet(update.bytes().len()));
         }
         let is_fresh = self.is_fresh(seq, acks.map_or(&[], |acks| acks.as_slice()));
+        let echo = find!(packet, EchoResponseSigned);
+        let shows_path = self.updates.shows_path(acks.map_or(&[], |acks| acks.as_slice()), echo);
         if seq.is_none() && !is_fresh {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
             return Err(Dropped::Stale);
@@ -73,10 +75,13 @@ impl Association {
             // Nothing to verify: the peer knows this address already.
             local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
-        if let Some(echo) = find!(packet, EchoResponseSigned)
+        if let Some(echo) = echo
             && !self.take_test_answer(local, now, echo, arrived)
         {
             self.take_echo(local, now, echo, arrived.1);
+        }
+        if is_fresh && shows_path && arrival.via.is_none() {
+            self.divert(local, now, arrived);
         }
         self.finish_rekey(local);
         // Restarts what was given up, now that the peer is heard again.
@@ -144,7 +149,7 @@ impl Association {
     fn acknowledge_again(&mut self, local: &mut Local, now: Instant, id: u32) -> Result<(), Dropped> {
         self.limit_repeats(now)?;
         let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
-        let dst = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
+        let dst = self.best_for_control(local);
         if let Some(dst) = dst.filter(|dst| self.may_send_to(now, *dst, Cause::Other)) {
             self.charge(dst, &ack);
             local.send(&ack, dst);
@@ -190,19 +195,20 @@ impl Association {
             return Ok(());
         };
         let is_there = |at: IpAddr| matches!(self.paths.status(at), Some(Status::Active | Status::Unverified));
-        let best = self.paths.for_control(0, |dst| local.source_for(dst).is_some());
+        let best = self.best_for_control(local);
         let is_checked = is_check && self.is_asking(first) && is_there(first);
         if is_checked && let Some(other) = self.verified_alternative(first, between.1, best) {
             self.limit_repeats(now)?;
-            return self.acknowledge_at(local, id, other);
+            return self.acknowledge_at(local, id, between.0, other);
         }
         let came = Some(between.1).filter(|at| is_there(*at) && repetitions.is_multiple_of(2));
         let dst = if is_checked { first } else { came.or(best).unwrap_or(first) };
         if !self.may_send_to(now, dst, if is_check { Cause::Announcement } else { Cause::Other }) {
             return Ok(());
         }
-        let stays = local.locators.contains(&src) && src.is_ipv4() == dst.is_ipv4();
-        if let Some(src) = if stays { Some(src) } else { local.source_for(dst) } {
+        // On the path on which it arrived this time: another one may be dead.
+        let src = if dst == between.1 { between.0 } else { src };
+        if let Some(src) = local.source_of_answer(src, dst) {
             self.charge(dst, &answer);
             local.send_from(&answer, src, dst);
         }
@@ -217,9 +223,11 @@ impl Association {
         [Some(source), best].into_iter().flatten().find(is_verified).filter(|_| self.paths.is_doubtful(checked))
     }
 
-    fn acknowledge_at(&self, local: &mut Local, id: u32, address: IpAddr) -> Result<(), Dropped> {
+    fn acknowledge_at(&self, local: &mut Local, id: u32, arrived_at: IpAddr, to: IpAddr) -> Result<(), Dropped> {
         let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
-        local.send(&ack, address);
+        if let Some(src) = local.source_of_answer(arrived_at, to) {
+            local.send_from(&ack, src, to);
+        }
         Ok(())
     }
 
@@ -249,16 +257,16 @@ impl Association {
                 // Acknowledged on the path on which it arrived; whether the other path works is a separate question.
                 if let Some((first, request)) = asked {
                     let question = self.update(local, request)?;
-                    self.send_question(local, now, &question, first, Cause::Announcement);
+                    self.send_question(local, now, &question, (first, 0), Cause::Announcement);
                 }
                 return Ok(Some((self.update(local, answer)?, (src, dst))));
             }
             if let Some((first, request)) = asked {
-                let best = self.paths.for_control(0, |it| local.source_for(it).is_some());
+                let best = self.best_for_control(local);
                 if let Some(other) = self.verified_alternative(first, dst, best) {
-                    self.acknowledge_at(local, id, other)?;
+                    self.acknowledge_at(local, id, src, other)?;
                 }
-                // From this host's address of that family: the request may have come over the other family.
+                // From an address of that family: the request may have come over the other family.
                 let has = |kind| answer.iter().any(|it: &Parameter| it.kind() == kind);
                 let (has_seq, has_info) = (has(kind::SEQ), has(kind::ESP_INFO));
                 let is_missing = |it: &Parameter| match it {
@@ -268,11 +276,11 @@ impl Association {
                 };
                 answer.extend(request.into_iter().filter(is_missing));
                 answer.extend(self.echo(local, packet, src, arrival));
-                let Some(own) = local.source_for(first) else { return Ok(None) };
+                let Some(own) = local.source_of_answer(src, first) else { return Ok(None) };
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
             // Nothing to verify; an ACK is sent to the peer's current address.
-            dst = self.paths.for_control(0, |it| local.source_for(it).is_some()).unwrap_or(dst);
+            dst = self.best_for_control(local).unwrap_or(dst);
         }
         let echo = self.echo(local, packet, src, arrival);
         if echo.is_none() && find!(packet, EchoRequestSigned).is_some() && arrival.met_by().is_none() {

@@ -23,7 +23,7 @@ fn config() -> HostConfig {
 }
 
 /// Both hosts send 200 bytes every 100 ms. Returns how much of the data arrived at each, of how much that was sent.
-fn talk(world: &mut World, time: Duration) -> ([usize; 2], usize) {
+pub(crate) fn talk(world: &mut World, time: Duration) -> ([usize; 2], usize) {
     world.got.clear();
     let (end, mut sent) = (world.now + time, 0);
     while world.now < end {
@@ -58,6 +58,8 @@ fn a_dead_preferred_address_takes_no_data() {
         ("203.0.113.7", "192.0.2.9", None, true),
         ("2001:db8::7", "192.0.2.9", Some("2001:db8:1::2"), true),
         ("2001:db8::7", "192.0.2.9", Some("2001:db8:1::2"), false),
+        ("203.0.113.7", "192.0.2.1", None, false),
+        ("203.0.113.7", "192.0.2.9", None, false),
     ] {
         let mut world = World::established(4, &config());
         if let Some(other) = other {

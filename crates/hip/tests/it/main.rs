@@ -9,6 +9,7 @@ mod corpus;
 mod crypto;
 mod data_plane;
 mod dead_address;
+mod dead_pairs;
 mod disorder;
 mod esp;
 mod identity;

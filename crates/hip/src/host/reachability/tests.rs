@@ -280,3 +280,38 @@ proptest! {
         prop_assert!(returns <= 11, "{returns} returns in an hour");
     }
 }
+
+#[test]
+fn another_path_is_presumed_until_the_usual_one_works() {
+    let now = Instant::from_secs(1);
+    let mut machine = Reachability::default();
+    machine.divert(now, path(0), path(1));
+    assert_eq!(machine.route(path(0), |_| true), path(1));
+    assert_eq!(machine.take_change(), Some(PathState::Silent { between: path(0), instead: Some(path(1)) }));
+    machine.note_sent(now, path(1));
+    machine.note_heard(now + RTT, path(1), true);
+    machine.note_heard(now + RTT, path(0), true);
+    assert_eq!(machine.route(path(0), |_| true), path(0));
+    assert_eq!(machine.take_change(), Some(PathState::Answers { between: path(0), after: None }));
+    machine.divert(now + RTT, path(0), path(1));
+    assert_eq!(machine.route(path(0), |_| true), path(0), "it has worked");
+}
+
+#[test]
+fn all_paths_are_tested_in_turn() {
+    let config = PathCheckConfig::default();
+    let mut machine = Reachability::default();
+    let mut now = Instant::from_secs(1);
+    let mut tested = BTreeMap::<u8, usize>::new();
+    machine.note_sent(now, path(0));
+    while let Some(at) = machine.poll_timeout(&config).filter(|at| *at < Instant::from_secs(60)) {
+        now = at;
+        machine.note_sent(now, path(0));
+        for (_, host) in machine.handle_timeout(now, &config, |_| (1..9).map(path).collect()) {
+            let IpAddr::V4(host) = host else { panic!("{host}") };
+            *tested.entry(host.octets()[3]).or_default() += 1;
+        }
+    }
+    assert!((0..9).all(|number| tested.contains_key(&number)), "{tested:?}");
+    assert!(tested.values().sum::<usize>() <= 9 + 4 * 6, "{tested:?}");
+}

@@ -1,0 +1,82 @@
+//! The paths of HIP packets: pairs of an address of this host and one of the peer.
+//!
+//! An address may be dead while its host still has it, in one direction or in both: behind a filter, or on a link that carries nothing. What
+//! is sent from it or to it is lost, an announcement of other addresses included. So retransmissions try all pairs in turn, between those on
+//! the best one, as RFC 5534 section 4.3 explores pairs of locators, within the retransmissions that there are in any case.
+
+use core::net::IpAddr;
+
+use super::association::Association;
+use super::local::Local;
+use super::reachability::Between;
+
+impl Association {
+    /// The best destination of HIP packets.
+    pub(super) fn best_for_control(&self, local: &Local) -> Option<IpAddr> {
+        self.paths.for_control(|dst| local.source_for(dst).is_some()).next()
+    }
+
+    /// The path of the `attempt`th transmission of a HIP packet: every other time the best one, in between the others in turn.
+    pub(super) fn control_path(&self, local: &Local, attempt: u32) -> Option<Between> {
+        let destinations = self.paths.for_control(|dst| local.source_for(dst).is_some());
+        let (verified, others): (Vec<IpAddr>, Vec<IpAddr>) = destinations.partition(|dst| self.paths.is_active(*dst));
+        let mut order = pairs(&local.locators, verified.into_iter());
+        order.extend(pairs(&local.locators, others.into_iter()));
+        in_turn(&order, attempt)
+    }
+
+    /// The same to one address of the peer.
+    pub(super) fn control_path_to(local: &Local, dst: IpAddr, attempt: u32) -> Option<Between> {
+        in_turn(&pairs(&local.locators, core::iter::once(dst)), attempt)
+    }
+}
+
+fn in_turn(pairs: &[Between], attempt: u32) -> Option<Between> {
+    let others = pairs.len().saturating_sub(1);
+    let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };
+    pairs.get(index).copied()
+}
+
+/// The pairs of one IP version. Both orders begin with the preferred address. Pairs of less preferred addresses come later; of those with the
+/// same preference that pair comes first which shares no address with better ones, as either may be dead.
+pub(super) fn pairs(own: &[IpAddr], destinations: impl Iterator<Item = IpAddr>) -> Vec<Between> {
+    let (mut pairs, mut earlier) = (Vec::new(), Vec::<IpAddr>::new());
+    for dst in destinations {
+        let of_version = |it: &IpAddr| it.is_ipv4() == dst.is_ipv4();
+        let destination_rank = earlier.iter().filter(|it| of_version(it)).count();
+        let sources = own.iter().copied().filter(of_version).enumerate();
+        let key = |rank: usize| (rank.max(destination_rank), rank.abs_diff(destination_rank), destination_rank);
+        pairs.extend(sources.map(|(rank, src)| (key(rank), (src, dst))));
+        earlier.push(dst);
+    }
+    let best = pairs.first().map(|(_, between)| *between);
+    pairs.sort_by_key(|(key, between)| (Some(*between) != best, *key));
+    pairs.into_iter().map(|(_, between)| between).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn pairs_of_preferred_addresses_come_first() {
+        let own = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(address);
+        let peer = ["198.51.100.1", "198.51.100.9", "2001:db8:9::1"].map(address);
+        let expected = [(0, 0), (2, 2), (1, 1), (1, 0), (0, 1)].map(|(src, dst)| (own[src], peer[dst]));
+        assert_eq!(pairs(&own, peer.into_iter()), expected);
+        let attempts: Vec<Between> = (0..10).filter_map(|attempt| in_turn(&expected, attempt)).collect();
+        assert!(expected.iter().all(|pair| attempts.contains(pair)), "{attempts:?}");
+        assert!(attempts.iter().step_by(2).all(|pair| *pair == expected[0]), "{attempts:?}");
+    }
+
+    #[test]
+    fn an_ip_version_of_one_host_alone_has_no_pairs() {
+        let (own, peer) = (["192.0.2.1"].map(address), ["2001:db8:9::1"].map(address));
+        assert_eq!(pairs(&own, peer.into_iter()), []);
+        assert_eq!(in_turn(&[], 1), None);
+    }
+}

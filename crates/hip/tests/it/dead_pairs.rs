@@ -1,0 +1,141 @@
+//! Hosts with several addresses, of one IP version or of both, while packets between random pairs of them are lost, in one direction or in
+//! both.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use holdover_base::{Duration, Rng};
+use holdover_hip::host::{Event, HostConfig, PathCheckConfig};
+
+use crate::dead_address::talk;
+use crate::support::address;
+use crate::world::World;
+
+const OWN: [&[&str]; 2] = [
+    &["192.0.2.1", "192.0.2.7", "203.0.113.5", "2001:db8:1::1"],
+    &["198.51.100.2", "198.51.100.9", "203.0.113.99", "2001:db8:2::2"],
+];
+
+/// As `holdover hip`.
+fn config() -> HostConfig {
+    HostConfig {
+        retransmit_after: Duration::from_millis(300),
+        retries: 7,
+        steady_retries: 2,
+        difficulty: 1,
+        path_check: Some(PathCheckConfig::default()),
+        ..HostConfig::default()
+    }
+}
+
+/// Source and destination of packets that are lost.
+type Dead = Rc<RefCell<BTreeSet<(IpAddr, IpAddr)>>>;
+
+fn world(seed: u64) -> (World, Dead) {
+    let mut world = World::established(seed, &config());
+    let dead = Dead::default();
+    let lost = Rc::clone(&dead);
+    world.tamper = Some(Box::new(move |packet| !lost.borrow().contains(&(packet.src, packet.dst))));
+    (world, dead)
+}
+
+/// Some addresses of a host, the first one included, in a random order.
+fn some(rng: &mut Rng, all: &'static [&'static str]) -> Vec<&'static str> {
+    let mut some: Vec<&str> = all.iter().copied().filter(|it| *it == all[0] || rng.chance(0.6)).collect();
+    for index in (1..some.len()).rev() {
+        some.swap(index, rng.below(index as u64 + 1) as usize);
+    }
+    some
+}
+
+fn pairs(world: &World) -> Vec<(IpAddr, IpAddr)> {
+    let [a, b] = [0, 1].map(|host| world.places[host].clone());
+    let all = a.into_iter().flat_map(|a| b.iter().copied().map(move |b| (a, b)).collect::<Vec<_>>());
+    all.filter(|(a, b)| a.is_ipv4() == b.is_ipv4()).collect()
+}
+
+/// Loses packets between random pairs of addresses, but for one pair.
+fn kill(rng: &mut Rng, world: &World, dead: &Dead) {
+    let pairs = pairs(world);
+    let alive = pairs[rng.below(pairs.len() as u64) as usize];
+    let mut dead = dead.borrow_mut();
+    dead.clear();
+    for (a, b) in pairs.into_iter().filter(|it| *it != alive) {
+        match rng.below(5) {
+            0 => _ = dead.insert((a, b)),
+            1 => _ = dead.insert((b, a)),
+            2 | 3 => dead.extend([(a, b), (b, a)]),
+            _ => {}
+        }
+    }
+}
+
+fn changes(world: &World) -> usize {
+    let is_change = |event: &Event| {
+        matches!(event, Event::PathSilent { instead: Some(_), .. } | Event::PathAnswers { after: None, .. })
+    };
+    world.events.iter().filter(|(_, _, event)| is_change(event)).count()
+}
+
+// Claim: Whatever pairs of addresses two hosts lose, in one direction or in both, data arrives again in both directions within 40 s if one
+// pair of verified addresses works, and all of it from then on; paths are changed at most four times by each host in that time, and at most
+// once more in five minutes.
+// Tests: `tests::another_path_is_presumed_until_the_usual_one_works`, `tests::all_paths_are_tested_in_turn`
+#[test]
+fn data_finds_the_pair_that_works() {
+    for seed in 0..40 {
+        let mut rng = Rng::split(seed, "dead pairs");
+        let (mut world, dead) = world(seed);
+        for host in [0, 1] {
+            let places = some(&mut rng, OWN[host]);
+            world.move_to(host, &places);
+            world.run_for(Duration::from_secs(5));
+        }
+        for phase in 0..3 {
+            kill(&mut rng, &world, &dead);
+            world.forget_history();
+            talk(&mut world, Duration::from_secs(40));
+            let found = changes(&world);
+            let (got, sent) = talk(&mut world, Duration::from_secs(300));
+            let name = format!("seed {seed}, phase {phase}: {:?} without {:?}", world.places, dead.borrow());
+            assert!(got.iter().all(|got| *got + 1 >= sent), "{name}: {got:?} of {sent}");
+            assert!(found <= 2 * 4, "{name}: {found} changes");
+            assert!(changes(&world) - found <= 2, "{name}: {found}, then {}", changes(&world));
+        }
+    }
+}
+
+// Claim: If a host moves to several addresses of which only one works, in both directions, whichever it prefers, data arrives again within
+// 8 s in both directions, and all of it from then on. Half of the peers have two addresses, too, of which one is dead.
+#[test]
+fn a_move_to_addresses_of_which_one_works() {
+    for seed in 0..60 {
+        let mut rng = Rng::split(seed, "moves");
+        let (mut world, dead) = world(seed);
+        let mover = rng.below(2) as usize;
+        let mut peer_alive = OWN[1 - mover][0];
+        if rng.chance(0.5) {
+            let mut places = OWN[1 - mover][..2].to_vec();
+            if rng.chance(0.5) {
+                places.reverse();
+            }
+            peer_alive = places[rng.below(2) as usize];
+            world.move_to(1 - mover, &places);
+            world.run_for(Duration::from_secs(5));
+        }
+        let places = [["192.0.2.33", "203.0.113.44"], ["203.0.113.44", "192.0.2.33"]][rng.below(2) as usize];
+        let alive = (address(places[rng.below(2) as usize]), address(peer_alive));
+        let (mut to, peers) = (places.map(address).to_vec(), world.places[1 - mover].clone());
+        to.extend(world.places[mover].iter());
+        let all = to.into_iter().flat_map(|own| peers.iter().map(move |peer| (own, *peer)));
+        dead.borrow_mut().extend(all.filter(|it| *it != alive).flat_map(|(a, b)| [(a, b), (b, a)]));
+        world.forget_history();
+        world.move_to(mover, &places);
+        talk(&mut world, Duration::from_secs(8));
+        let (got, sent) = talk(&mut world, Duration::from_secs(120));
+        let name = format!("seed {seed}: host {mover} at {places:?}, its peer at {peers:?}, alive {alive:?}");
+        assert!(got.iter().all(|got| *got + 1 >= sent), "{name}: {got:?} of {sent}");
+    }
+}
