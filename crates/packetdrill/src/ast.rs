@@ -11,6 +11,8 @@ pub struct Script {
     pub(crate) init: Option<Command>,
     pub(crate) events: Vec<Event>,
     pub(crate) cleanup: Option<Command>,
+    /// The protocol or dialect of a script that needs another than packetdrill's TCP, and was not parsed beyond that.
+    pub(crate) dialect: Option<&'static str>,
 }
 
 /// `--name=value`.

@@ -40,7 +40,7 @@ pub(crate) enum Token {
     )]
     #[regex(r"([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}", |lex| lex.slice().to_owned(), priority = 9)]
     Ipv6(String),
-    #[regex(r"[-+*~=:,.<>()\[\]{}|#/]", |lex| lex.slice().chars().next(), priority = 1)]
+    #[regex(r"[-+*~=:,.<>()\[\]{}|#/!]", |lex| lex.slice().chars().next(), priority = 1)]
     Sign(char),
 }
 
@@ -81,19 +81,19 @@ pub(crate) struct Spanned {
     pub(crate) span: Range<usize>,
 }
 
-/// All tokens of a script.
-pub(crate) fn tokens(text: &str) -> Result<Vec<Spanned>, ScriptError> {
+/// The tokens of a script up to the first invalid one, and the error there.
+pub(crate) fn tokens(text: &str) -> (Vec<Spanned>, Option<ScriptError>) {
     let mut lexer = Token::lexer(text);
     let mut tokens = Vec::new();
     while let Some(token) = lexer.next() {
         let span = lexer.span();
-        let token = token.map_err(|()| {
+        let Ok(token) = token else {
             let found = text.get(span.clone()).unwrap_or_default().chars().take(20).collect::<String>();
-            ScriptError::at(text, span.start, "a token", format!("{found:?}"))
-        })?;
+            return (tokens, Some(ScriptError::at(text, span.start, "a token", format!("{found:?}"))));
+        };
         tokens.push(Spanned { token, span });
     }
-    Ok(tokens)
+    (tokens, None)
 }
 
 #[cfg(test)]
@@ -101,7 +101,9 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> Vec<Token> {
-        tokens(text).unwrap().into_iter().map(|spanned| spanned.token).collect()
+        let (tokens, error) = tokens(text);
+        assert_eq!(error, None);
+        tokens.into_iter().map(|spanned| spanned.token).collect()
     }
 
     fn integer(text: &str) -> Token {
@@ -132,9 +134,10 @@ mod tests {
 
     #[test]
     fn invalid_tokens_are_named_with_their_place() {
-        let error = tokens("0 ok\n  $5").unwrap_err();
-        assert_eq!((error.line, error.column), (2, 3));
-        assert!(tokens("%{ never ends").is_err());
-        assert!(tokens("\"never ends").is_err());
+        let (before, error) = tokens("0 ok\n  $5");
+        let error = error.unwrap();
+        assert_eq!((before.len(), error.line, error.column), (2, 2, 3));
+        assert!(tokens("%{ never ends").1.is_some());
+        assert!(tokens("\"never ends").1.is_some());
     }
 }

@@ -20,6 +20,7 @@ mod received;
 mod reconnect_acks;
 mod retransmission_trigger;
 mod script;
+mod storms;
 mod support;
 mod timestamp_echo;
 mod traps;

@@ -1,6 +1,7 @@
-//! The grammar of a script: options, commands and events. Packets are in `packet`, system calls in `call`.
+//! The grammar of a script: options, commands and events. Packets are in `packet`, system calls in `call`, `#ifdef` in `conditional`.
 
 mod call;
+mod conditional;
 mod packet;
 
 use std::collections::BTreeMap;
@@ -72,8 +73,22 @@ const MAX_DEPTH: u32 = 64;
 impl Script {
     /// Parses a script. `defines` are the definitions given by `--define`; the script's own take precedence.
     pub fn parse(text: &str, defines: &BTreeMap<String, String>) -> Result<Self, ScriptError> {
-        let mut parser = Parser { text, tokens: tokens(text)?, at: 0, defines: defines.clone(), depth: 0 };
-        parser.script()
+        let text = &*conditional::blank_undefined(text, defines)?;
+        let (tokens, invalid) = tokens(text);
+        let mut parser = Parser { text, tokens, at: 0, defines: defines.clone(), depth: 0, dialect: None };
+        let mut script = Self::default();
+        let parsed = parser.script(&mut script);
+        script.dialect = parser.dialect;
+        if script.dialect.is_some() {
+            return Ok(script);
+        }
+        let is_at_end = parser.at >= parser.tokens.len();
+        match (parsed, invalid) {
+            // An error before the invalid token comes first.
+            (Err(error), Some(_)) if !is_at_end => Err(error),
+            (_, Some(invalid)) => Err(invalid),
+            (parsed, None) => parsed.map(|()| script),
+        }
     }
 
     /// The value of the script's own option; the last one if it is given more than once.
@@ -88,14 +103,15 @@ struct Parser<'a> {
     at: usize,
     defines: BTreeMap<String, String>,
     depth: u32,
+    /// The dialect or protocol of a construct that is not understood.
+    dialect: Option<&'static str>,
 }
 
 type Parsed<T> = Result<T, ScriptError>;
 
 /// The grammar, top down.
 impl Parser<'_> {
-    fn script(&mut self) -> Parsed<Script> {
-        let mut script = Script::default();
+    fn script(&mut self, script: &mut Script) -> Parsed<()> {
         while let Some(Token::Option(name)) = self.peek() {
             let option = self.option(name)?;
             if let Some((name, value)) = option.value.split_once('=').filter(|_| option.name == "define") {
@@ -113,11 +129,11 @@ impl Parser<'_> {
                 break;
             }
             let event = self.event()?;
-            self.check_first(&script, &event)?;
+            self.check_first(script, &event)?;
             script.events.push(event);
         }
         match self.peek() {
-            None => Ok(script),
+            None => Ok(()),
             Some(_) => Err(self.expected("the end of the script after the last command")),
         }
     }
@@ -243,7 +259,8 @@ impl Parser<'_> {
             && !KEYWORDS.contains(&word.as_str())
             && let Some(value) = self.defines.get(word)
         {
-            let mut parts = tokens(value).unwrap_or_default().into_iter();
+            let (parts, invalid) = tokens(value);
+            let mut parts = parts.into_iter().filter(|_| invalid.is_none());
             return match (parts.next(), parts.next()) {
                 (Some(only), None) => Some(only.token),
                 _ => Some(Token::Word(value.clone())),

@@ -4,7 +4,13 @@ use holdover_wire::{AccurateEcn, AccurateEcnOrder, EcnCounter, Flags};
 
 use super::{Parsed, Parser};
 use crate::ast::{Body, IcmpSpec, IpInfo, PacketSpec, TcpOption, TcpSpec, Tos};
+use crate::error::ScriptError;
 use crate::lexer::Token;
+
+/// Protocols and dialects, by a word in the place of flags.
+const BY_FLAGS: [(&str, &str); 3] = [("sctp", "SCTP"), ("udplite", "UDP-Lite"), ("addr", "MPTCP")];
+/// MPTCP's options, by the beginnings of their names.
+const MPTCP_OPTIONS: [&str; 7] = ["mp_", "mpcapable", "dss", "add_addr", "rm_addr", "remove_addr", "mptcp"];
 
 /// The maximum length of the options in a TCP header.
 const MAX_OPTION_BYTES: usize = 40;
@@ -80,8 +86,9 @@ impl Parser<'_> {
                 "ect0" => info.tos = Some(Tos::Ecn(2)),
                 "ce" => info.tos = Some(Tos::Ecn(3)),
                 "ect01" => info.tos = Some(Tos::EctAny),
-                "tos" => info.tos = Some(Tos::Byte(self.u8("the TOS byte")?)),
-                "ttl" => info.ttl = Some(self.u8("the TTL")?),
+                "tos" | "class" => info.tos = Some(Tos::Byte(self.u8("the TOS byte")?)),
+                // nplab's names for those of IPv6: `class` and `hlim`.
+                "ttl" | "hlim" => info.ttl = Some(self.u8("the TTL")?),
                 "flowlabel" => {
                     self.number("the flow label", 0xf_ffff)?;
                     info.flow_label = true;
@@ -169,6 +176,9 @@ impl Parser<'_> {
         let ports = self.ports()?;
         let (flags, ace) = self.flags()?;
         let (seq, len) = self.sequence()?;
+        if self.peek_sign() == Some('!') {
+            return Err(self.of_dialect("absolute sequence numbers", self.expected("'ack', 'win' or options")));
+        }
         let ack = if self.take_word("ack") { self.u32("the acknowledgment number")? } else { 0 };
         let (from, _) = self.place();
         let window = if self.take_word("win") { Some(self.u16("the window")?) } else { None };
@@ -177,6 +187,9 @@ impl Parser<'_> {
         }
         let urgent = if self.take_word("urg") { self.u16("the urgent pointer")? } else { 0 };
         let options = self.tcp_options(inbound)?;
+        if self.peek_sign() == Some('/') {
+            return Err(self.of_dialect("TCP in UDP", self.expected("another event")));
+        }
         Ok(TcpSpec { ports, flags, ace, seq, len, ack, window, urgent, options })
     }
 
@@ -199,9 +212,21 @@ impl Parser<'_> {
         self.checked_flags(from, &text)
     }
 
-    fn checked_flags(&self, from: usize, text: &str) -> Parsed<(Flags, bool)> {
-        read_flags(text)
-            .ok_or_else(|| self.error_at(from, "flags of FSRPEWAU. or one digit for ACE", format!("'{text}'")))
+    fn checked_flags(&mut self, from: usize, text: &str) -> Parsed<(Flags, bool)> {
+        let flags = read_flags(text);
+        flags.ok_or_else(|| {
+            let error = self.error_at(from, "flags of FSRPEWAU. or one digit for ACE", format!("'{text}'"));
+            match BY_FLAGS.iter().find(|(word, _)| *word == text) {
+                Some((_, dialect)) => self.of_dialect(dialect, error),
+                None => error,
+            }
+        })
+    }
+
+    /// An error at a construct of another protocol or dialect, which the script's verdict names.
+    fn of_dialect(&mut self, dialect: &'static str, error: ScriptError) -> ScriptError {
+        self.dialect = Some(dialect);
+        error
     }
 
     fn tcp_options(&mut self, inbound: bool) -> Parsed<Option<Vec<TcpOption>>> {
@@ -247,7 +272,9 @@ impl Parser<'_> {
             "ECN" => TcpOption::AccurateEcn(self.accurate_ecn()?),
             word => {
                 let what = "a TCP option: mss, wscale, sackOK, sack, TS, FO, FOEXP, md5, ECN, nop or eol";
-                return Err(self.error_at(from, what, format!("'{word}'")));
+                let error = self.error_at(from, what, format!("'{word}'"));
+                let is_mptcp = MPTCP_OPTIONS.iter().any(|option| word.starts_with(option));
+                return Err(if is_mptcp { self.of_dialect("MPTCP", error) } else { error });
             }
         })
     }

@@ -53,6 +53,9 @@ const MISSING: &[(&str, &str)] = &[
 /// The first unsupported feature needed by a script.
 pub(super) fn missing(script: &Script) -> Option<String> {
     const OPTIONS: &[&str] = &["wire_client", "wire_server", "so_filename", "is_anyip", "psp_udp_port"];
+    if let Some(dialect) = script.dialect {
+        return Some(dialect.to_owned());
+    }
     if let Some(name) = OPTIONS.iter().find(|name| script.option(name).is_some()) {
         return Some(format!("packetdrill's --{name}"));
     }

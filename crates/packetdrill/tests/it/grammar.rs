@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdover_packetdrill::{Script, ScriptError};
+use holdover_packetdrill::{RunOptions, Script, ScriptError, Verdict, run};
 
 #[track_caller]
 fn error(text: &str) -> ScriptError {
@@ -49,6 +49,47 @@ fn errors_have_line_column_and_what_was_expected() {
     }
 }
 
+/// Another protocol's packets, and options and annotations of forks, are no errors: the script is not run, and the reason is named, even if
+/// characters follow that are no token.
+// Claim: Scripts for SCTP, UDP-Lite, MPTCP, TCP in UDP and absolute sequence numbers are not run, with that reason.
+#[test]
+fn scripts_of_other_dialects_are_not_run() {
+    for (packet, reason) in [
+        ("> sctp: INIT[flgs=0, tag=1]; $", "SCTP"),
+        ("< udplite 5 > 6 (100)", "UDP-Lite"),
+        ("< addr[a] > addr[b] S 0:0(0) win 5", "MPTCP"),
+        ("< S 0:0(0) win 5 <mss 1460,nop,nop,mpcapable v1 flags[f] nokey>", "MPTCP"),
+        ("< . 1:1(0) ack 1 win 5 <dss dack4=1>", "MPTCP"),
+        ("> S 0:0(0) <mss 1460>/udp(9811 > 1)", "TCP in UDP"),
+        ("> R. 0:0(0)! ack 2", "absolute sequence numbers"),
+    ] {
+        let script = Script::parse(&format!("0 {packet}"), &BTreeMap::new()).unwrap();
+        let report = run(&script, &RunOptions::default(), &mut |_| None);
+        assert_eq!((report.verdict, report.reason.as_deref()), (Verdict::NotRun, Some(reason)), "{packet}");
+    }
+}
+
+/// `#ifdef` and `#endif` of nplab's packetdrill: what is not defined is left out, and errors keep their lines.
+#[test]
+fn undefined_parts_are_left_out() {
+    let text = "0 bind(3) = 0\n#ifdef é\n+0 é?\n#endif\n+0 nothing\n";
+    let parse = |text: &str, defines: &[&str]| {
+        Script::parse(text, &defines.iter().map(|name| ((*name).to_owned(), String::new())).collect())
+    };
+    assert_eq!(parse(text, &[]).unwrap_err().line, 6);
+    assert_eq!(parse(text, &["é"]).unwrap_err().line, 3);
+    let whole = "0 bind(3) = 0\n#ifdef A\n+0 listen(3, 1) = 0\n#endif";
+    assert_ne!(parse(whole, &[]), parse(whole, &["A"]));
+    for (text, expected) in [
+        ("0 bind(3) = 0\n#ifdef A\n", "'#endif' after '#ifdef'"),
+        ("0 bind(3) = 0\n#ifdef A\n#ifdef B\n#endif", "'#endif' before another '#ifdef'"),
+        ("0 bind(3) = 0\n#ifdef\n#endif", "a name after '#ifdef'"),
+    ] {
+        let error = error(text);
+        assert!(error.expected.contains(expected), "{text}: {error}");
+    }
+}
+
 // Claim: The whole grammar is parsed; an invalid script is an error with line, column and the expected syntax.
 // Tests: `grammar::errors_have_line_column_and_what_was_expected`
 #[test]
@@ -56,6 +97,7 @@ fn the_whole_grammar_is_read() {
     for text in [
         "--a\n--b=1\n--c=0x10\n--d=1.5\n--e=\"x\"\n--f=192.0.2.1\n--g=fd::1\n--h=ipv6\n--define=A=`b`\n`init`\n0 bind() = 0\n`cleanup`",
         "0 > SEWA 0:0(0) win 5 urg 6 <mss 1,nop,nop,sackOK,TS val 1 ecr 2,wscale 3,nop,nop,nop>",
+        "0 < (hlim 3) S 0:0(0) win 5\n+0 > (class 0x10, hlim 4) . 1:1(0)",
         "0 > - 1:1(0)\n* > P.7 1:2(1) ack 3 <ECN e1b 1 ceb 2 e0b 3,nop>\n0.5~0.6 > R 1:1(0)\n+0~+1 > 5 > 6 F. 1:1(0) ack 5",
         "0 > . 1:1(0) ack 1 <sack 1:2 3:4,nop,nop>\n+0 > . 1:1(0) <eol,nop,nop,nop>\n+0 > . 1:1(0) <FOEXP 0011,nop,nop>\n+0 > . 1:1(0) <md5 00112233445566778899aabbccddeeff,nop,nop>",
         "0 < (ce, flowlabel 0x1) . 1:1(0) win 1\n+0 < [ttl 5] icmp unreachable frag_needed mtu 5 [1:2(1)]\n+0 < icmp echo_request id 5\n+0 > icmp unreachable [udp (5)]\n+0 > icmp unreachable [raw (5)]",

@@ -53,6 +53,8 @@ pub(crate) struct SendSpace {
     pub(crate) scale_agreed: bool,
     /// The largest segment that is sent, in bytes of data, timestamps taken off.
     pub(crate) mss: u32,
+    /// The MSS that the peer's SYN has offered.
+    pub(crate) peer_mss: u16,
     /// The end of the urgent data, SND.UP.
     pub(crate) urgent: Option<Seq>,
     /// The owner has closed: a FIN follows the data.
@@ -76,7 +78,7 @@ pub(crate) struct SendSpace {
     pub(crate) grown_buffer: u32,
     /// Keep-alive probes sent since anything last arrived.
     pub(crate) keep_alives_unanswered: u16,
-    /// When data was last sent.
+    /// When data was last sent, for the first time or again.
     pub(crate) last_data_at: Instant,
     /// The one segment that is being timed, where only one is.
     pub(crate) timed: Option<Box<Timed>>,
@@ -97,6 +99,7 @@ impl SendSpace {
             scale: 0,
             scale_agreed: false,
             mss,
+            peer_mss: 0,
             urgent: None,
             closing: false,
             fin: None,

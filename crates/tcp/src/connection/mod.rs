@@ -317,7 +317,7 @@ impl Connection {
         self.ack.last_data_at
     }
 
-    /// When data was last sent.
+    /// When data was last sent, for the first time or again.
     pub fn last_data_sent_at(&self) -> Instant {
         self.snd.last_data_at
     }

@@ -136,6 +136,7 @@ impl Connection {
     fn take_syn_options(&mut self, now: Instant, options: &TcpOptions) {
         // No peer may ask for segments that are tiny: it would multiply the work per byte.
         let offered = options.mss.unwrap_or(default_mss(self.remote.ip)).max(self.config.path_mtu.min_mss);
+        self.snd.peer_mss = offered;
         // Our own limit bounds what we send as well: both ends of a path share its MTU.
         let header_room = if options.timestamps.is_some() && self.timestamps.is_some() { 12 } else { 0 };
         self.snd.mss = u32::from(offered.min(self.config.mss)).saturating_sub(header_room).max(1);

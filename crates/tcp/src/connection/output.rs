@@ -289,6 +289,7 @@ impl Connection {
         let (seq, payload, sent_with) = (sent.seq, sent.payload.clone(), sent.flags());
         self.counters.bytes_retransmitted.0 += payload.len() as u64;
         self.snd.timed = None;
+        self.note_data_sent(now);
         let armed_by_caller = matches!(reason, Reason::Timeout | Reason::Requested | Reason::LossProbe);
         if index == 0 && !armed_by_caller && !self.timers.is_armed(Timer::Reorder) {
             self.arm_retransmit(now, self.rtt.rto());
@@ -364,7 +365,13 @@ impl Connection {
         } else if !self.is_retransmission_timed() {
             self.arm_retransmit(now, self.rtt.rto());
         }
-        // Linux `tcp_event_data_sent`: an answer within the ACK delay makes the exchange interactive.
+        self.note_data_sent(now);
+    }
+
+    /// Data leaves for the first time or again: an answer within the ACK delay makes the exchange interactive (Linux
+    /// `tcp_event_data_sent`).
+    #[inline]
+    fn note_data_sent(&mut self, now: Instant) {
         if let AckPolicy::Adaptive { .. } = self.config.receive.ack
             && now.saturating_since(self.ack.last_data_at) < self.ack.delay
         {

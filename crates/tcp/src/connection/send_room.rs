@@ -35,10 +35,11 @@ impl Connection {
         }
     }
 
-    /// To twice the congestion window in segments (with BBR, three times), each with the memory that it occupies in Linux
-    /// (`tcp_sndbuf_expand`, `bbr_sndbuf_expand`).
+    /// To twice the congestion window in segments (with BBR, three times), each with the memory that one of the peer's MSS occupies in
+    /// Linux (`tcp_sndbuf_expand`, `bbr_sndbuf_expand`): a smaller path MTU does not count.
     pub(super) fn grow_send_buffer(&mut self) {
-        let memory = (self.snd.mss + HEADERS + SHARED_INFO).next_power_of_two() + DESCRIPTOR;
+        let memory =
+            (self.snd.mss.max(self.snd.peer_mss.into()) + HEADERS + SHARED_INFO).next_power_of_two() + DESCRIPTOR;
         let segments = self.congestion.cwnd().max(FIRST_SEGMENTS).max(self.recovery.reordering.saturating_add(1));
         let windows = if self.config.congestion.algorithm.is_model_based() { 3 } else { 2 };
         let bytes = segments.saturating_mul(windows).saturating_mul(memory);

@@ -277,6 +277,31 @@ fn linux_6_grows_the_send_buffer_with_the_window() {
     }
 }
 
+/// Linux `tcp_sndbuf_expand`: the larger one of the peer's MSS and ours counts. Of 1460 bytes a segment occupies 4352.
+#[test]
+fn linux_6_counts_segments_of_the_peers_size_in_the_send_buffer() {
+    for (offered, room) in [(500, 20 * 2304), (1000, 20 * 2304), (1460, 20 * 4352)] {
+        let mut t = Script::connect(linux_6());
+        t.forget_sent();
+        t.inject(syn_ack().mss(offered));
+        t.forget_sent();
+        assert_eq!(t.connection.send_buffer_bytes(), room, "{offered}");
+        assert_eq!(t.connection.snd_mss(), u32::from(offered.min(1000)));
+    }
+}
+
+/// Linux `tcp_event_data_sent`: `lsndtime`, by which the window decays and bursts are deferred, is that of retransmissions, too.
+#[test]
+fn linux_6_takes_a_retransmission_for_sent_data() {
+    let mut t = after_50_ms();
+    t.steer(|connection, now| connection.write(now, crate::world::stream(0, 1000)));
+    assert_eq!(t.forget_sent(), 1);
+    let timer = millis(&t);
+    t.at(timer);
+    assert_eq!(t.forget_sent(), 1, "at {timer} ms");
+    assert_eq!(t.connection.last_data_sent_at(), t.instant(timer));
+}
+
 /// How many segments are sent in each round trip after a timeout in which all data that the peer's window permitted is lost,
 /// with ssthresh at its minimum. The application has written `written` bytes; 40,000 are outstanding.
 fn sent_in_rounds_after_a_timeout(written: usize) -> Vec<usize> {

@@ -10,7 +10,7 @@ use proptest::sample::select;
 use crate::ledger::{Ledger, feeds_itself};
 use crate::properties::cases;
 use crate::stacks::{Change, Stack, stacks};
-use crate::world::{Path, World};
+use crate::world::{Bursts, Path, World};
 
 /// A long transfer over a path with faults, which ends undisturbed.
 #[derive(Clone, Debug)]
@@ -28,6 +28,7 @@ struct Transfer {
     outages: Vec<(u64, u64)>,
     outages_empty: bool,
     loss: f64,
+    bursts: Option<Bursts>,
     reorder: f64,
     duplicate: f64,
     calm_from_ms: u64,
@@ -44,6 +45,7 @@ impl Transfer {
             outages: self.outages.iter().map(|&(start, len)| (at(start), at(start + len))).collect(),
             outages_empty: self.outages_empty,
             loss: self.loss,
+            bursts: self.bursts,
             reorder: self.reorder,
             duplicate: self.duplicate,
             sound_from: calm,
@@ -210,11 +212,67 @@ fn transfers() -> impl Strategy<Value = Transfer> {
                 outages,
                 outages_empty,
                 loss,
+                bursts: None,
                 reorder,
                 duplicate,
                 calm_from_ms,
             },
         )
+}
+
+/// Bursts of 1 to 100 segments in the mean, in which 10 to 100 % are lost, once in 30 to 3,000 segments.
+fn bursts() -> impl Strategy<Value = Bursts> {
+    (0.0003..0.03, 0.01..1.0, 0.1..1.0).prop_map(|(begin, end, loss)| Bursts::new(begin, end, loss))
+}
+
+/// Named stacks, with and without SACK and timestamps, as they are or with buffers of a few windows.
+fn named_stacks() -> impl Strategy<Value = Stack> {
+    let buffers = prop_oneof![2 => Just(None), 1 => (20_000_u32..400_000).prop_map(Some)];
+    (select(&Profile::ALL[..]), any::<bool>(), any::<bool>(), buffers).prop_map(
+        |(profile, sack, timestamps, buffer)| {
+            let mut changes = Vec::new();
+            if !sack {
+                changes.push(Change::NoSack);
+            }
+            if !timestamps {
+                changes.push(Change::Timestamps(None));
+            }
+            changes.extend(buffer.map(|bytes| Change::ReceiveBuffer { first: bytes, most: bytes }));
+            Stack { profile: Some(profile), changes }
+        },
+    )
+}
+
+/// Losses in bursts in both directions, and up to two outages.
+fn bursty() -> impl Strategy<Value = Transfer> {
+    (
+        (any::<u64>(), named_stacks(), 1_000_usize..6_000),
+        (200_u64..4_000, 500_u64..80_000, 20_usize..300, any::<bool>()),
+        vec((200_u64..6_000, 20_u64..4_000), 0..3),
+        (bursts(), any::<bool>()),
+        2_000_u64..20_000,
+    )
+        .prop_map(|((seed, stack, segments), path, outages, (bursts, outages_empty), calm_from_ms)| {
+            let (per_segment_us, delay_us, queue_limit, queue_is_lifted) = path;
+            Transfer {
+                seed,
+                sender: stack.clone(),
+                receiver: stack,
+                segments,
+                back: 0,
+                per_segment_us,
+                delay_us,
+                queue_limit,
+                queue_is_lifted,
+                outages,
+                outages_empty,
+                loss: 0.0,
+                bursts: Some(bursts),
+                reorder: 0.0,
+                duplicate: 0.0,
+                calm_from_ms,
+            }
+        })
 }
 
 /// Named stacks, with and without SACK and timestamps, and an outage that empties a queue after slow start has overrun it.
@@ -248,6 +306,7 @@ fn overruns() -> impl Strategy<Value = Transfer> {
                 outages: vec![outage],
                 outages_empty: true,
                 loss: 0.0,
+                bursts: None,
                 reorder: 0.0,
                 duplicate: 0.0,
                 calm_from_ms: outage.0 + outage.1,
@@ -264,6 +323,13 @@ proptest! {
     // trips, the line rate and the window explain. (300 cases)
     #[test]
     fn what_is_sent_again_is_bounded_by_what_was_lost(transfer in transfers()) {
+        run(&transfer);
+    }
+
+    // Claim: The same holds for each profile, with and without SACK and timestamps, if segments and ACKs are lost in bursts
+    // (Gilbert-Elliott). (300 cases)
+    #[test]
+    fn losses_in_bursts_begin_no_storm(transfer in bursty()) {
         run(&transfer);
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Path {
     /// From this time on the queue is unlimited.
     pub(crate) queue_unlimited_from: Instant,
     pub(crate) loss: f64,
+    /// Further losses, in bursts.
+    pub(crate) bursts: Option<Bursts>,
     pub(crate) duplicate: f64,
     pub(crate) reorder: f64,
     /// How much later a reordered segment is.
@@ -54,6 +56,7 @@ impl Path {
             queue_limit: usize::MAX,
             queue_unlimited_from: Instant::FAR_FUTURE,
             loss: 0.0,
+            bursts: None,
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: Duration::from_millis(20),
@@ -68,6 +71,29 @@ impl Path {
             sound_from: Instant::FAR_FUTURE,
             busy_until: Instant::ZERO,
         }
+    }
+}
+
+/// The Gilbert-Elliott channel: every segment in the bad state is lost with the probability `loss_in_bad`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Bursts {
+    pub(crate) good_to_bad: f64,
+    pub(crate) bad_to_good: f64,
+    pub(crate) loss_in_bad: f64,
+    is_bad: bool,
+}
+
+impl Bursts {
+    pub(crate) const fn new(good_to_bad: f64, bad_to_good: f64, loss_in_bad: f64) -> Self {
+        Self { good_to_bad, bad_to_good, loss_in_bad, is_bad: false }
+    }
+
+    /// Whether the next segment is lost; the state may change after it.
+    fn loses(&mut self, rng: &mut Rng) -> bool {
+        let lost = self.is_bad && rng.next_f64() < self.loss_in_bad;
+        let leaves = if self.is_bad { self.bad_to_good } else { self.good_to_bad };
+        self.is_bad ^= rng.next_f64() < leaves;
+        lost
     }
 }
 
@@ -413,6 +439,7 @@ impl World {
         let (loss, duplicate, reorder) =
             (self.rng.next_f64() < path.loss, self.rng.next_f64() < path.duplicate, self.rng.next_f64() < path.reorder);
         let sound = now >= path.sound_from;
+        let loss = path.bursts.as_mut().is_some_and(|bursts| bursts.loses(&mut self.rng)) || loss;
         let corrupt = path.corrupt > 0.0 && self.rng.next_f64() < path.corrupt;
         let down = path.outages.iter().any(|&(start, end)| start <= now && now < end);
         if loss && !sound || down {
