@@ -79,6 +79,26 @@ impl Internet {
         }
     }
 
+    /// A host gets another address on the same link, and prefers it for packets to `peer`.
+    pub(crate) fn prefer(namespace: &Namespace, address: &str, peer: &str) {
+        namespace
+            .enter(|| {
+                let mut netlink = Netlink::open(namespace).unwrap();
+                let source: IpAddr = address.parse().unwrap();
+                netlink.add_address(LINK, source, 24).unwrap();
+                let (destination, link) = ((peer.parse().unwrap(), 32), LINK.to_owned());
+                netlink.replace_route(&Route { destination, gateway: None, link, source: Some(source) }).unwrap();
+            })
+            .unwrap();
+    }
+
+    /// A host loses what arrives and matches this.
+    pub(crate) fn drop_arriving(namespace: &Namespace, filter: &str) {
+        let chain = format!("type filter hook prerouting priority -300;\n{filter} drop");
+        let table = format!("table ip dead {{\nchain arriving {{\n{chain}\n}}\n}}\n");
+        namespace.enter(|| run("nft", &["-f", "-"], &table)).unwrap();
+    }
+
     fn plug(&mut self, namespace: &Namespace, link: &str, address: &str) {
         self.ports += 1;
         let port = format!("port{}", self.ports);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::daemon::{Host, PATIENCE, Place};
+use crate::daemon::{Host, PATIENCE, Place, pair};
 use crate::internet::{Internet, Masquerade, SERVER};
 use crate::transfer::{Transfer, Way};
 
@@ -12,6 +12,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("data_goes_by_way_of_a_relay_where_ports_are_random", data_goes_by_way_of_a_relay_where_ports_are_random),
     ("a_direct_path_that_dies_is_replaced_by_the_relay", a_direct_path_that_dies_is_replaced_by_the_relay),
     ("both_hosts_move_at_once_and_find_each_other", both_hosts_move_at_once_and_find_each_other),
+    ("a_preferred_address_that_is_dead_takes_no_data", a_preferred_address_that_is_dead_takes_no_data),
 ];
 
 /// Two hosts that have joined a server, and each other; all daemons run.
@@ -137,4 +138,34 @@ fn both_hosts_move_at_once_and_find_each_other() {
     transfer.end();
     assert!(server.status()["counters"]["relayed_hip"].as_u64() > Some(2));
     assert_eq!(server.status()["counters"]["relayed_esp"], 0);
+}
+
+/// The former address stays; nobody learns that the new one is dead.
+// Claim: If a host prefers a new address on which nothing passes in either direction, and keeps the former one of the same IP version, a
+// TCP connection between kernels continues within four seconds, upwards and downwards, in UDP and in IP.
+fn a_preferred_address_that_is_dead_takes_no_data() {
+    for (index, (way, via)) in [(Way::FromMobile, "udp"), (Way::ToMobile, "ip")].into_iter().enumerate() {
+        let (place, mut internet) = (Place::new(&format!("dead-address-{index}")), Internet::new());
+        let [former, dead] = ["198.51.100.21", "198.51.100.22"];
+        let (mobile, fixed) = (internet.host("mobile", former), internet.host("server", SERVER));
+        let mut hosts = pair(&place, [&mobile, &fixed], [&[former], &[SERVER]], via);
+        hosts.iter_mut().for_each(|host| host.up(""));
+        hosts[0].ok("ping server --count 3");
+        Internet::drop_arriving(&fixed, &format!("ip saddr {dead}"));
+        Internet::drop_arriving(&mobile, &format!("ip daddr {dead}"));
+        let transfer = Transfer::start(way, &mobile, &fixed, hosts[1].hit());
+        transfer.wait_for_more(1_000_000);
+        let begin = Instant::now();
+        Internet::prefer(&mobile, dead, SERVER);
+        while hosts[0].status()["addresses"][0] != dead {
+            assert!(begin.elapsed() < PATIENCE, "{}", hosts[0].log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // What is on its way arrives.
+        std::thread::sleep(Duration::from_millis(200));
+        transfer.wait_for_more(1_000_000);
+        eprintln!("{via}: a megabyte {:?} after the move", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}: {}", begin.elapsed(), hosts[0].log());
+        transfer.end();
+    }
 }
