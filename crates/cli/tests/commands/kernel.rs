@@ -82,26 +82,26 @@ fn mechanisms_act_between_kernels() {
         "hold_back",
         "ack_stall",
     ];
-    let mut restarted = 0;
+    let (mut plain, mut restarted) = (0.0, Vec::new());
     for variant in variants {
         let name = variant["variant"].as_str().unwrap().trim_end_matches(" (kernel)");
         let flows: Vec<&Value> =
             variant["kernel"]["repetitions"].as_array().unwrap().iter().map(|run| &run["flows"][0]).collect();
         assert!(
             flows.iter().all(|flow| flow["status"] == "completed" && flow["bytes_received"] == 1_000_000),
-            "{flows:?}"
+            "{name}: {flows:?}"
         );
-        // The sooner of two: a busy machine may lose the moment of a cut.
-        let idle =
-            flows.iter().filter_map(|flow| flow["reconnections"][0]["idle_s"].as_f64()).reduce(f64::min).unwrap();
+        let idle: Vec<f64> = flows.iter().filter_map(|flow| flow["reconnections"][0]["idle_s"].as_f64()).collect();
         if name == "plain" {
-            assert!(idle > 0.6, "the kernel's own timer: {idle} s");
+            plain = idle.into_iter().fold(0.0, f64::max);
         } else if restarting.contains(&name) {
-            assert!(idle < 0.4, "{name}: {idle} s");
-            restarted += 1;
+            // The sooner of two: a busy machine may lose the moment of a cut.
+            restarted.push((idle.into_iter().fold(f64::INFINITY, f64::min), name));
         }
     }
-    assert_eq!(restarted, restarting.len());
+    assert_eq!(restarted.len(), restarting.len());
+    // A kernel's own timer may happen to fire just after the link's return.
+    assert!(restarted.iter().all(|&(idle, _)| idle < 0.4 && idle < plain), "{restarted:?}, plain {plain}");
 }
 
 #[test]
