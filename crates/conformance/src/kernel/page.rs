@@ -186,7 +186,7 @@ Each experiment is one connection of a sender to a scripted peer that decides ab
 kernel's sender runs in a network namespace over a TUN device, in wall-clock time; the profiles that copy it, `linux-6-cubic`,
 `linux-6-reno` and `linux-6-bbr`, meet the same scripts in virtual time. The kernel's timers are late by up to an eighth (its timer wheel), and later
 when the machine is busy, which CUBIC's HyStart takes for a growing delay: where a value is beyond its tolerance, the case was repeated if
-the machine woke a thread 5 ms late or more meanwhile, up to five times at once, and again when the others were through. The last run is
+the machine woke a thread 3 ms late or more meanwhile, up to five times at once, and again when the others were through. The last run is
 shown, with the number of its runs.
 What stays different is explained below the tables and listed in [limits.md](../limits.md).";
 
