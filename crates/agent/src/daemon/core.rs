@@ -105,7 +105,7 @@ impl<A: Attach> Core<A> {
         self.handle_time(now, utc);
     }
 
-    /// Handles a change reported by the kernel.
+    /// Handles a change reported by the kernel. After all that are at hand, call [`Self::handle_returned`].
     pub(super) fn handle_change(&mut self, now: Instant, change: Change) {
         match change {
             Change::Appeared { interface, is_eligible } => {
@@ -121,6 +121,14 @@ impl<A: Attach> Core<A> {
                 self.remove_gone_links();
             }
             Change::Signal(signal) => self.handle_signal(now, &signal),
+        }
+    }
+
+    /// Attaches engines to interfaces that exist again: all changes that came with them are handled.
+    pub(super) fn handle_returned(&mut self, now: Instant) {
+        let returned = self.links.values_mut().filter_map(|link| link.take_returned().then(|| link.name.clone()));
+        for interface in returned.collect::<Vec<_>>() {
+            self.update_link(now, &interface);
         }
     }
 

@@ -34,6 +34,10 @@ pub(super) struct Link<E> {
     absent: BTreeSet<IpAddr>,
     /// Whether the interface exists.
     is_there: bool,
+    /// It exists again, and the signals that came with it are not handled yet.
+    is_returning: bool,
+    /// Its addresses were replaced while it was gone from the engine.
+    has_moved: bool,
     /// Since when the engine has no interface, if it had one.
     gone_since: Option<Instant>,
     /// Since when it is in this state.
@@ -103,6 +107,8 @@ impl<E: PathEngine> Link<E> {
             arbiter: Arbiter::new(),
             absent: BTreeSet::new(),
             is_there: true,
+            is_returning: false,
+            has_moved: false,
             gone_since: None,
             since: now,
             down_since: None,
@@ -135,7 +141,7 @@ impl<E: PathEngine> Link<E> {
 
     /// The interface is gone. One with the same name and addresses may follow soon: a modem after a reset, a tunnel.
     pub(super) fn leave(&mut self, now: Instant) {
-        (self.is_there, self.wifi) = (false, None);
+        (self.is_there, self.is_returning, self.has_moved, self.wifi) = (false, false, false, None);
         self.gone_since.get_or_insert(now);
         self.arbiter = Arbiter::new();
         if self.is_managed() {
@@ -150,7 +156,13 @@ impl<E: PathEngine> Link<E> {
 
     /// The interface exists.
     pub(super) fn appear(&mut self, is_eligible: bool) {
+        self.is_returning = !self.is_there && self.gone_since.is_some();
         (self.is_there, self.is_eligible) = (true, is_eligible);
+    }
+
+    /// Whether it has returned since the last call; the signals that came with it are handled.
+    pub(super) fn take_returned(&mut self) -> bool {
+        std::mem::take(&mut self.is_returning)
     }
 
     /// Whether the interface does not exist and its state is no longer kept.
@@ -168,6 +180,8 @@ impl<E: PathEngine> Link<E> {
     ) {
         let is_gone = self.gone_since.is_some() && self.is_managed();
         match (is_wanted && self.is_there, self.is_managed()) {
+            // Before its first signals it has no known state, and would count as up.
+            (true, true) if self.is_returning => {}
             (true, true) if is_gone => self.attach_again(now, attach, config),
             (true, false) => self.attach(now, attach, config),
             // An interface that is not named is managed once it has a route; until then the known state is kept.
@@ -192,7 +206,10 @@ impl<E: PathEngine> Link<E> {
         tracing::info!(interface = &*self.name, "attached again");
         let families = self.arbiter.down().others();
         if !families.is_empty() {
-            self.tell(now, &[LinkChange { families, event: UP }], &"the interface exists again");
+            let event = LinkEvent::Up { symmetric: false, moved: std::mem::take(&mut self.has_moved) };
+            // Its move was noted when it was signalled.
+            self.note(now, LinkChange { families, event: UP });
+            self.hand_over(now, LinkChange { families, event }, &"the interface exists again");
         }
     }
 
@@ -292,17 +309,21 @@ impl<E: PathEngine> Link<E> {
     pub(super) fn tell(&mut self, now: Instant, changes: &[LinkChange], because: &dyn std::fmt::Display) {
         for &change in changes {
             self.note(now, change);
-            if self.is_managed() {
-                tracing::info!(interface = &*self.name, event = %change, because = %because, "link");
-            }
-            // Not attached to the new interface yet, it would send, and find next hops, on the former one.
-            if self.gone_since.is_none()
-                && let Some(engine) = self.engine()
-            {
-                engine.handle_link(now, change);
-            }
-            self.forget_silence(now, change.event);
+            self.hand_over(now, change, because);
         }
+    }
+
+    fn hand_over(&mut self, now: Instant, change: LinkChange, because: &dyn std::fmt::Display) {
+        if self.is_managed() {
+            tracing::info!(interface = &*self.name, event = %change, because = %because, "link");
+        }
+        // Not attached to the new interface yet, the engine would send, and find next hops, on the former one.
+        if self.gone_since.is_some() {
+            self.has_moved |= matches!(change.event, LinkEvent::Up { moved: true, .. });
+        } else if let Some(engine) = self.engine() {
+            engine.handle_link(now, change);
+        }
+        self.forget_silence(now, change.event);
     }
 
     pub(super) fn note(&mut self, now: Instant, LinkChange { families, event }: LinkChange) {

@@ -390,6 +390,7 @@ impl<A: Attach> Daemon<A> {
             has_more |= matches!(change, Change::Appeared { .. });
             self.core.handle_change(now, change);
         }
+        self.core.handle_returned(now);
         NextHops::handle_interfaces(&mut self.core, &self.interfaces);
         if has_more {
             self.follow_wifi(now);

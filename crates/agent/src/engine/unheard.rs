@@ -16,7 +16,8 @@ pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bo
     !is_answerable(connection) && sockets.find(connection).is_ok_and(|socket| socket.is_some())
 }
 
-/// By the kernel's addresses, rules and routes, which a connected UDP socket looks up without a packet.
+/// By the kernel's addresses, rules and routes, which a connected UDP socket looks up without a packet. The route may lead over another
+/// interface. Rules by mark, user and VRF are those of the agent's own socket.
 fn is_answerable(connection: Connection) -> bool {
     let looked_up = UdpSocket::bind((connection.local.ip(), 0)).and_then(|socket| socket.connect(connection.remote));
     !looked_up.is_err_and(|error| {

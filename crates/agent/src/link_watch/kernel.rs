@@ -275,8 +275,8 @@ impl Interfaces {
                 stacking,
             } => {
                 let interface = self.interfaces.entry(index).or_default();
-                let is_new = !interface.is_named;
-                if interface.is_named && interface.name != name {
+                let is_new = interface.name != name;
+                if interface.is_named && is_new {
                     // Renamed: for configuration by name, one interface is gone and another one exists.
                     self.changes.push_back(Change::Disappeared { interface: interface.name.clone() });
                     interface.reported_eligible = None;

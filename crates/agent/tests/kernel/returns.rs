@@ -47,6 +47,8 @@ fn an_interface_made_anew_carries_its_connections(near: &Namespace) {
     eprintln!("data {took:?} after the route");
     assert!(took < RESUMES_WITHIN, "{took:?}");
     agent.says(LinkCondition::Up, RESUMES_WITHIN);
+    // The interface is named on the agent's command line: it was not up before it had its route.
+    assert_eq!(agent.status().links[0].record.outages, 1);
     download.end();
 }
 

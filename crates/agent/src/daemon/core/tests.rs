@@ -258,6 +258,52 @@ fn a_returning_interface_keeps_its_state() {
     }
 }
 
+/// Named interfaces are managed before they have a route.
+// Claim: An interface named in the configuration that is removed and made anew is up when its sources agree, not as soon as it exists.
+#[test]
+fn a_returning_interface_that_is_named_waits_for_its_signals() {
+    for initial in [&[Source::Carrier, Source::Address, Source::Route][..], &[]] {
+        let (mut core, diary) = core("[links]\ninclude = [\"ppp0\"]\n", 0);
+        appear(&mut core, "ppp0", true);
+        core.handle_change(Instant::from_secs(10), Change::Disappeared { interface: "ppp0".into() });
+        assert_eq!(reported(&diary), ["ppp0 attached", "ppp0 down"]);
+        appear(&mut core, "ppp0", false);
+        initial.iter().for_each(|&source| hear(&mut core, 12, "ppp0", source, LinkEvent::Down));
+        assert_eq!(reported(&diary), Vec::<String>::new());
+        core.handle_returned(Instant::from_secs(12));
+        if initial.is_empty() {
+            assert_eq!(reported(&diary), ["ppp0 attached again", "ppp0 up"]);
+            continue;
+        }
+        assert_eq!(reported(&diary), ["ppp0 attached again"]);
+        hear(&mut core, 13, "ppp0", Source::Carrier, UP);
+        hear(&mut core, 14, "ppp0", Source::Address, UP);
+        appear(&mut core, "ppp0", true);
+        core.handle_returned(Instant::from_secs(15));
+        assert_eq!(reported(&diary), Vec::<String>::new());
+        hear(&mut core, 15, "ppp0", Source::Route, UP);
+        assert_eq!(reported(&diary), ["ppp0 up"]);
+        let record = &core.status(Instant::from_secs(20), NOON).links[0].record;
+        assert_eq!((record.outages, record.down_s), (1, 5.0));
+    }
+}
+
+/// A tunnel without a default route: its new address arrives with it.
+#[test]
+fn a_returning_interface_with_another_address_has_moved_once() {
+    let (mut core, diary) = core("[links]\ninclude = [\"tun0\"]\n", 0);
+    appear(&mut core, "tun0", false);
+    core.handle_change(Instant::from_secs(10), Change::Disappeared { interface: "tun0".into() });
+    reported(&diary);
+    appear(&mut core, "tun0", false);
+    hear(&mut core, 12, "tun0", Source::Address, LinkEvent::Down);
+    hear(&mut core, 12, "tun0", Source::Address, LinkEvent::Up { symmetric: false, moved: true });
+    core.handle_returned(Instant::from_secs(12));
+    assert_eq!(reported(&diary), ["tun0 attached again", "tun0 up, moved"]);
+    let record = &core.status(Instant::from_secs(20), NOON).links[0].record;
+    assert_eq!((record.outages, record.moves), (1, 1));
+}
+
 /// A timetable that is early: packets arrive, and overrule it until they stop.
 #[test]
 fn packets_overrule_a_source_that_reports_down() {

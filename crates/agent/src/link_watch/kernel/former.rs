@@ -44,11 +44,16 @@ impl FormerInterfaces {
         self.0.insert(gone.name.clone(), Former { gone_at: now, addresses, has_led: gone.has_led });
     }
 
-    /// A new interface lacks what the former one of its name had.
+    /// An interface that is new, or that udev has renamed, lacks what the former one of its name had and it never had.
     pub(super) fn recall(&mut self, now: Instant, new: &mut Interface) {
         let Some(former) = self.0.remove(&new.name) else { return };
         if now.saturating_since(former.gone_at) < REMEMBERED {
-            (new.last_addresses, new.has_led) = (former.addresses, former.has_led);
+            for (known, addresses) in new.last_addresses.iter_mut().zip(former.addresses) {
+                if known.is_empty() {
+                    *known = addresses;
+                }
+            }
+            new.has_led = new.has_led.or(former.has_led);
         }
     }
 }

@@ -299,6 +299,29 @@ fn an_interface_made_anew_is_up_with_its_address_and_route() {
     assert_eq!(drain(&mut interfaces), ["wlan0 there"]);
 }
 
+/// udev renames a modem once the kernel has named it.
+// Claim: An interface that is made anew under the kernel's name, and renamed, lacks what the former one of its last name had.
+#[test]
+fn an_interface_made_anew_is_recalled_by_its_last_name() {
+    let news = |index, address, router| {
+        [link(index, "wwp0s20", true), self::address(index, address, true), route(index, router, true)]
+    };
+    let mut interfaces = Interfaces::new();
+    reports(&mut interfaces, news(3, "192.0.2.7", "192.0.2.1"));
+    reports(&mut interfaces, [KernelEvent::LinkGone { index: 3 }]);
+    assert_eq!(reports(&mut interfaces, [link(4, "wwan0", false)]), ["wwan0 there", "wwan0 carrier down"]);
+    let expected =
+        ["wwan0 gone", "wwp0s20 there", "wwp0s20 carrier down", "wwp0s20 address down", "wwp0s20 route down"];
+    assert_eq!(reports(&mut interfaces, [link(4, "wwp0s20", false)]), expected);
+    let expected = ["wwp0s20 carrier up", "wwp0s20 address up", "wwp0s20 eligible", "wwp0s20 route up"];
+    assert_eq!(reports(&mut interfaces, news(4, "192.0.2.7", "192.0.2.1")), expected);
+    // What it has under another name is its own.
+    reports(&mut interfaces, [KernelEvent::LinkGone { index: 4 }, link(5, "wwan0", true)]);
+    reports(&mut interfaces, [address(5, "198.51.100.4", true)]);
+    let expected = ["wwan0 gone", "wwp0s20 there", "wwp0s20 route down"];
+    assert_eq!(reports(&mut interfaces, [link(5, "wwp0s20", true)]), expected);
+}
+
 #[test]
 fn a_snapshot_replaces_what_was_known() {
     let mut interfaces = connected();
