@@ -69,6 +69,21 @@ fn scripts_of_other_dialects_are_not_run() {
     }
 }
 
+/// What only resembles a dialect is a syntax error.
+#[test]
+fn errors_that_resemble_other_dialects_are_errors() {
+    for (packet, column, found) in [
+        ("> . 1:1(0) ack 1 / x", 20, "'/'"),
+        ("> . 1:1(0) ack 1 / udp", 20, "'/'"),
+        ("< S 0:0(0) win 5 <mp_what 1>", 21, "'mp_what'"),
+        ("< S 0:0(0) win 5 <dssx>", 21, "'dssx'"),
+        ("< S 0:0(0) win 5 <mptcp>", 21, "'mptcp'"),
+    ] {
+        let error = error(&format!("0 {packet}\n"));
+        assert_eq!((error.line, error.column, error.found.as_str()), (1, column, found), "{packet}");
+    }
+}
+
 /// `#ifdef` and `#endif` of nplab's packetdrill: what is not defined is left out, and errors keep their lines.
 #[test]
 fn undefined_parts_are_left_out() {
