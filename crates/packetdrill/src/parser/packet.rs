@@ -100,15 +100,23 @@ impl Parser<'_> {
                 "ect0" => info.tos = Some(Tos::Ecn(2)),
                 "ce" => info.tos = Some(Tos::Ecn(3)),
                 "ect01" => info.tos = Some(Tos::EctAny),
-                "tos" | "class" => info.tos = Some(Tos::Byte(self.u8("the TOS byte")?)),
-                // nplab's names for those of IPv6: `class` and `hlim`.
-                "ttl" | "hlim" => info.ttl = Some(self.u8("the TTL")?),
+                "tos" => info.tos = Some(Tos::Byte(self.u8("the TOS byte")?)),
+                "ttl" => info.ttl = Some(self.u8("the TTL")?),
+                // nplab's names of IPv6.
+                "class" => {
+                    info.tos = Some(Tos::Byte(self.u8("the traffic class")?));
+                    info.is_ipv6 = true;
+                }
+                "hlim" => {
+                    info.ttl = Some(self.u8("the hop limit")?);
+                    info.is_ipv6 = true;
+                }
                 "flowlabel" => {
                     self.number("the flow label", 0xf_ffff)?;
                     info.flow_label = true;
                 }
                 word => {
-                    let what = "noecn, ect0, ect1, ect01, ce, tos, ttl or flowlabel";
+                    let what = "noecn, ect0, ect1, ect01, ce, tos, ttl, class, hlim or flowlabel";
                     return Err(self.error_at(from, what, format!("'{word}'")));
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdover_packetdrill::{RunOptions, Script, ScriptError, Verdict, run};
+use holdover_packetdrill::{IpVersion, RunOptions, Script, ScriptError, Verdict, run};
 
 #[track_caller]
 fn error(text: &str) -> ScriptError {
@@ -82,6 +82,18 @@ fn errors_that_resemble_other_dialects_are_errors() {
         let error = error(&format!("0 {packet}\n"));
         assert_eq!((error.line, error.column, error.found.as_str()), (1, column, found), "{packet}");
     }
+}
+
+/// `class` and `hlim` are nplab's names of fields of IPv6.
+#[test]
+fn names_of_ipv6_fields_are_for_ipv6() {
+    let script = Script::parse("0 < (class 0x10, hlim 64) S 0:0(0) win 5", &BTreeMap::new()).unwrap();
+    for ip_version in [IpVersion::V4, IpVersion::V4Mapped, IpVersion::V6] {
+        let report = run(&script, &RunOptions { ip_version, ..RunOptions::default() }, &mut |_| None);
+        let expected = (ip_version != IpVersion::V6).then_some("IPv6's class and hop limit in packets of IPv4");
+        assert_eq!(report.reason.as_deref(), expected, "{ip_version}");
+    }
+    assert!(error("0 > [what] S 0:0(0)").expected.contains("ttl, class, hlim or flowlabel"));
 }
 
 /// `#ifdef` and `#endif` of nplab's packetdrill: what is not defined is left out, and errors keep their lines.
