@@ -77,6 +77,8 @@ pub(crate) struct IpInfo {
     pub(crate) tos: Option<Tos>,
     pub(crate) ttl: Option<u8>,
     pub(crate) flow_label: bool,
+    /// Named as in IPv6: `class` or `hlim`.
+    pub(crate) is_ipv6: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

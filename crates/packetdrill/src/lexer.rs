@@ -2,9 +2,11 @@
 
 use core::fmt;
 use core::ops::Range;
+use std::collections::BTreeMap;
 
 use logos::Logos;
 
+use crate::conditional::Conditional;
 use crate::error::ScriptError;
 
 /// A token. Keywords are ordinary words, because their meaning depends on the context (`ack`, for example).
@@ -40,6 +42,11 @@ pub(crate) enum Token {
     )]
     #[regex(r"([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}", |lex| lex.slice().to_owned(), priority = 9)]
     Ipv6(String),
+    /// Directives are obeyed by [`tokens`], which returns none.
+    #[token("#ifdef")]
+    IfDefined,
+    #[token("#endif")]
+    EndIf,
     #[regex(r"[-+*~=:,.<>()\[\]{}|#/!]", |lex| lex.slice().chars().next(), priority = 1)]
     Sign(char),
 }
@@ -69,6 +76,8 @@ impl fmt::Display for Token {
             Self::String(_) => write!(f, "a string"),
             Self::Command(_) => write!(f, "a command"),
             Self::Code(_) => write!(f, "code"),
+            Self::IfDefined => write!(f, "'#ifdef'"),
+            Self::EndIf => write!(f, "'#endif'"),
             Self::Sign(sign) => write!(f, "'{sign}'"),
         }
     }
@@ -81,27 +90,44 @@ pub(crate) struct Spanned {
     pub(crate) span: Range<usize>,
 }
 
-/// The tokens of a script up to the first invalid one, and the error there.
-pub(crate) fn tokens(text: &str) -> (Vec<Spanned>, Option<ScriptError>) {
+/// The tokens of a script up to the first invalid one, and the error there. `defines` decide which conditional parts belong to it, with the
+/// script's own definitions.
+pub(crate) fn tokens(text: &str, defines: &BTreeMap<String, String>) -> (Vec<Spanned>, Option<ScriptError>) {
     let mut lexer = Token::lexer(text);
     let mut tokens = Vec::new();
+    let mut conditional = Conditional::new(text, defines);
     while let Some(token) = lexer.next() {
         let span = lexer.span();
-        let Ok(token) = token else {
-            let found = text.get(span.clone()).unwrap_or_default().chars().take(20).collect::<String>();
-            return (tokens, Some(ScriptError::at(text, span.start, "a token", format!("{found:?}"))));
+        let taken = match token {
+            Ok(Token::IfDefined) => conditional.begin(span.start, lexer.remainder()).map(|length| lexer.bump(length)),
+            Ok(Token::EndIf) => conditional.end(span.start),
+            Ok(token) => {
+                tokens.push(Spanned { token, span });
+                conditional.note_definition(&tokens);
+                Ok(())
+            }
+            Err(()) => {
+                let found = text.get(span.clone()).unwrap_or_default().chars().take(20).collect::<String>();
+                Err(ScriptError::at(text, span.start, "a token", format!("{found:?}")))
+            }
         };
-        tokens.push(Spanned { token, span });
+        if let Err(error) = taken {
+            return (tokens, Some(error));
+        }
     }
-    (tokens, None)
+    (tokens, conditional.error_at_end())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn tokens_of(text: &str) -> (Vec<Spanned>, Option<ScriptError>) {
+        tokens(text, &BTreeMap::new())
+    }
+
     fn all(text: &str) -> Vec<Token> {
-        let (tokens, error) = tokens(text);
+        let (tokens, error) = tokens_of(text);
         assert_eq!(error, None);
         tokens.into_iter().map(|spanned| spanned.token).collect()
     }
@@ -134,10 +160,10 @@ mod tests {
 
     #[test]
     fn invalid_tokens_are_named_with_their_place() {
-        let (before, error) = tokens("0 ok\n  $5");
+        let (before, error) = tokens_of("0 ok\n  $5");
         let error = error.unwrap();
         assert_eq!((before.len(), error.line, error.column), (2, 2, 3));
-        assert!(tokens("%{ never ends").1.is_some());
-        assert!(tokens("\"never ends").1.is_some());
+        assert!(tokens_of("%{ never ends").1.is_some());
+        assert!(tokens_of("\"never ends").1.is_some());
     }
 }

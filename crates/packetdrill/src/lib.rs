@@ -7,7 +7,7 @@
 //! The crate reads no files and starts no programs: scripts are passed as text, the caller supplies the files named by their commands, and
 //! commands are interpreted rather than run (`shell`). Scripts are bounded in virtual time (a day) and in steps.
 //!
-//! - `lexer`, `parser`, `ast`: from text to a [`Script`], or to a [`ScriptError`] with its position;
+//! - `lexer`, `conditional`, `parser`, `ast`: from text to a [`Script`], or to a [`ScriptError`] with its position;
 //! - `settings`: sysctls and routes, and the resulting `Config`;
 //! - `code`: the subset of Python used for assertions;
 //! - `kernel`: sockets around the endpoint;
@@ -17,6 +17,7 @@
 
 mod ast;
 mod code;
+mod conditional;
 mod constants;
 mod error;
 mod kernel;

@@ -1,7 +1,6 @@
-//! The grammar of a script: options, commands and events. Packets are in `packet`, system calls in `call`, `#ifdef` in `conditional`.
+//! The grammar of a script: options, commands and events. Packets are in `packet`, system calls in `call`.
 
 mod call;
-mod conditional;
 mod packet;
 
 use std::collections::BTreeMap;
@@ -73,8 +72,7 @@ const MAX_DEPTH: u32 = 64;
 impl Script {
     /// Parses a script. `defines` are the definitions given by `--define`; the script's own take precedence.
     pub fn parse(text: &str, defines: &BTreeMap<String, String>) -> Result<Self, ScriptError> {
-        let text = &*conditional::blank_undefined(text, defines)?;
-        let (tokens, invalid) = tokens(text);
+        let (tokens, invalid) = tokens(text, defines);
         let mut parser = Parser { text, tokens, at: 0, defines: defines.clone(), depth: 0, dialect: None };
         let mut script = Self::default();
         let parsed = parser.script(&mut script);
@@ -259,7 +257,7 @@ impl Parser<'_> {
             && !KEYWORDS.contains(&word.as_str())
             && let Some(value) = self.defines.get(word)
         {
-            let (parts, invalid) = tokens(value);
+            let (parts, invalid) = tokens(value, &self.defines);
             let mut parts = parts.into_iter().filter(|_| invalid.is_none());
             return match (parts.next(), parts.next()) {
                 (Some(only), None) => Some(only.token),

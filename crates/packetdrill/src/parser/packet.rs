@@ -9,8 +9,22 @@ use crate::lexer::Token;
 
 /// Protocols and dialects, by a word in the place of flags.
 const BY_FLAGS: [(&str, &str); 3] = [("sctp", "SCTP"), ("udplite", "UDP-Lite"), ("addr", "MPTCP")];
-/// MPTCP's options, by the beginnings of their names.
-const MPTCP_OPTIONS: [&str; 7] = ["mp_", "mpcapable", "dss", "add_addr", "rm_addr", "remove_addr", "mptcp"];
+/// MPTCP's options in the forks of packetdrill.
+const MPTCP_OPTIONS: [&str; 13] = [
+    "mpcapable",
+    "mp_capable",
+    "mp_capable_no_cs",
+    "mp_join_syn",
+    "mp_join_syn_ack",
+    "mp_join_ack",
+    "dss",
+    "add_address",
+    "remove_address",
+    "mp_prio",
+    "mp_fail",
+    "mp_fastclose",
+    "mp_reset",
+];
 
 /// The maximum length of the options in a TCP header.
 const MAX_OPTION_BYTES: usize = 40;
@@ -86,15 +100,23 @@ impl Parser<'_> {
                 "ect0" => info.tos = Some(Tos::Ecn(2)),
                 "ce" => info.tos = Some(Tos::Ecn(3)),
                 "ect01" => info.tos = Some(Tos::EctAny),
-                "tos" | "class" => info.tos = Some(Tos::Byte(self.u8("the TOS byte")?)),
-                // nplab's names for those of IPv6: `class` and `hlim`.
-                "ttl" | "hlim" => info.ttl = Some(self.u8("the TTL")?),
+                "tos" => info.tos = Some(Tos::Byte(self.u8("the TOS byte")?)),
+                "ttl" => info.ttl = Some(self.u8("the TTL")?),
+                // nplab's names of IPv6.
+                "class" => {
+                    info.tos = Some(Tos::Byte(self.u8("the traffic class")?));
+                    info.is_ipv6 = true;
+                }
+                "hlim" => {
+                    info.ttl = Some(self.u8("the hop limit")?);
+                    info.is_ipv6 = true;
+                }
                 "flowlabel" => {
                     self.number("the flow label", 0xf_ffff)?;
                     info.flow_label = true;
                 }
                 word => {
-                    let what = "noecn, ect0, ect1, ect01, ce, tos, ttl or flowlabel";
+                    let what = "noecn, ect0, ect1, ect01, ce, tos, ttl, class, hlim or flowlabel";
                     return Err(self.error_at(from, what, format!("'{word}'")));
                 }
             }
@@ -187,10 +209,18 @@ impl Parser<'_> {
         }
         let urgent = if self.take_word("urg") { self.u16("the urgent pointer")? } else { 0 };
         let options = self.tcp_options(inbound)?;
-        if self.peek_sign() == Some('/') {
+        if self.is_in_udp() {
             return Err(self.of_dialect("TCP in UDP", self.expected("another event")));
         }
         Ok(TcpSpec { ports, flags, ace, seq, len, ack, window, urgent, options })
+    }
+
+    /// Whether `/ udp (` follows.
+    fn is_in_udp(&self) -> bool {
+        let token = |ahead: usize| self.tokens.get(self.at + ahead).map(|spanned| &spanned.token);
+        token(0) == Some(&Token::Sign('/'))
+            && matches!(token(1), Some(Token::Word(word)) if word == "udp")
+            && token(2) == Some(&Token::Sign('('))
     }
 
     /// Letters, a point for ACK, and optionally a digit for the ACE field.
@@ -273,7 +303,7 @@ impl Parser<'_> {
             word => {
                 let what = "a TCP option: mss, wscale, sackOK, sack, TS, FO, FOEXP, md5, ECN, nop or eol";
                 let error = self.error_at(from, what, format!("'{word}'"));
-                let is_mptcp = MPTCP_OPTIONS.iter().any(|option| word.starts_with(option));
+                let is_mptcp = MPTCP_OPTIONS.contains(&word);
                 return Err(if is_mptcp { self.of_dialect("MPTCP", error) } else { error });
             }
         })

@@ -58,7 +58,7 @@ pub fn run(script: &Script, options: &RunOptions, read: &mut ReadFile<'_>) -> Re
     if let Some(init) = &script.init {
         shell::apply(&init.text, &mut settings, read);
     }
-    let blocker = settings.blockers().first().cloned().or_else(|| support::missing(script));
+    let blocker = settings.blockers().first().cloned().or_else(|| support::missing(script, ip_version));
     if let Some(reason) = blocker {
         let notes = settings.notes().to_vec();
         return Report { ip_version, verdict: Verdict::NotRun, reason: Some(reason), differences: Vec::new(), notes };

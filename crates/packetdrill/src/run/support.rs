@@ -2,6 +2,7 @@
 
 use crate::ast::{Action, Body, Call, PacketSpec, Script, TcpOption};
 use crate::constants;
+use crate::report::IpVersion;
 
 /// Supported calls.
 const CALLS: &[&str] = &[
@@ -50,8 +51,8 @@ const MISSING: &[(&str, &str)] = &[
     ("TCP_SAVE_SYN", "reading the kernel's copy of a SYN"),
 ];
 
-/// The first unsupported feature needed by a script.
-pub(super) fn missing(script: &Script) -> Option<String> {
+/// The first unsupported feature needed by a script, or one that the IP version does not have.
+pub(super) fn missing(script: &Script, ip_version: IpVersion) -> Option<String> {
     const OPTIONS: &[&str] = &["wire_client", "wire_server", "so_filename", "is_anyip", "psp_udp_port"];
     if let Some(dialect) = script.dialect {
         return Some(dialect.to_owned());
@@ -60,13 +61,16 @@ pub(super) fn missing(script: &Script) -> Option<String> {
         return Some(format!("packetdrill's --{name}"));
     }
     script.events.iter().find_map(|event| match &event.action {
-        Action::Packet(packet) => of_packet(packet),
+        Action::Packet(packet) => of_packet(packet, ip_version),
         Action::Call(call) => of_call(call),
         Action::Command(_) | Action::Code(_) => None,
     })
 }
 
-fn of_packet(packet: &PacketSpec) -> Option<String> {
+fn of_packet(packet: &PacketSpec, ip_version: IpVersion) -> Option<String> {
+    if packet.ip.is_ipv6 && ip_version != IpVersion::V6 {
+        return Some("IPv6's class and hop limit in packets of IPv4".to_owned());
+    }
     if let Some(wrapped) = packet.wrapped {
         return Some(wrapped.to_owned());
     }

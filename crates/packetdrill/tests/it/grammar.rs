@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdover_packetdrill::{RunOptions, Script, ScriptError, Verdict, run};
+use holdover_packetdrill::{IpVersion, RunOptions, Script, ScriptError, Verdict, run};
 
 #[track_caller]
 fn error(text: &str) -> ScriptError {
@@ -69,24 +69,96 @@ fn scripts_of_other_dialects_are_not_run() {
     }
 }
 
+/// What only resembles a dialect is a syntax error.
+#[test]
+fn errors_that_resemble_other_dialects_are_errors() {
+    for (packet, column, found) in [
+        ("> . 1:1(0) ack 1 / x", 20, "'/'"),
+        ("> . 1:1(0) ack 1 / udp", 20, "'/'"),
+        ("< S 0:0(0) win 5 <mp_what 1>", 21, "'mp_what'"),
+        ("< S 0:0(0) win 5 <dssx>", 21, "'dssx'"),
+        ("< S 0:0(0) win 5 <mptcp>", 21, "'mptcp'"),
+    ] {
+        let error = error(&format!("0 {packet}\n"));
+        assert_eq!((error.line, error.column, error.found.as_str()), (1, column, found), "{packet}");
+    }
+}
+
+/// `class` and `hlim` are nplab's names of fields of IPv6.
+#[test]
+fn names_of_ipv6_fields_are_for_ipv6() {
+    let script = Script::parse("0 < (class 0x10, hlim 64) S 0:0(0) win 5", &BTreeMap::new()).unwrap();
+    for ip_version in [IpVersion::V4, IpVersion::V4Mapped, IpVersion::V6] {
+        let report = run(&script, &RunOptions { ip_version, ..RunOptions::default() }, &mut |_| None);
+        let expected = (ip_version != IpVersion::V6).then_some("IPv6's class and hop limit in packets of IPv4");
+        assert_eq!(report.reason.as_deref(), expected, "{ip_version}");
+    }
+    assert!(error("0 > [what] S 0:0(0)").expected.contains("ttl, class, hlim or flowlabel"));
+}
+
+fn parse_with(text: &str, defines: &[&str]) -> Result<Script, ScriptError> {
+    Script::parse(text, &defines.iter().map(|name| ((*name).to_owned(), String::new())).collect())
+}
+
 /// `#ifdef` and `#endif` of nplab's packetdrill: what is not defined is left out, and errors keep their lines.
 #[test]
 fn undefined_parts_are_left_out() {
-    let text = "0 bind(3) = 0\n#ifdef é\n+0 é?\n#endif\n+0 nothing\n";
-    let parse = |text: &str, defines: &[&str]| {
-        Script::parse(text, &defines.iter().map(|name| ((*name).to_owned(), String::new())).collect())
-    };
-    assert_eq!(parse(text, &[]).unwrap_err().line, 6);
-    assert_eq!(parse(text, &["é"]).unwrap_err().line, 3);
-    let whole = "0 bind(3) = 0\n#ifdef A\n+0 listen(3, 1) = 0\n#endif";
-    assert_ne!(parse(whole, &[]), parse(whole, &["A"]));
-    for (text, expected) in [
-        ("0 bind(3) = 0\n#ifdef A\n", "'#endif' after '#ifdef'"),
-        ("0 bind(3) = 0\n#ifdef A\n#ifdef B\n#endif", "'#endif' before another '#ifdef'"),
-        ("0 bind(3) = 0\n#ifdef\n#endif", "a name after '#ifdef'"),
+    let text = "0 bind(3) = 0\n#ifdef STANDARD\n+0 é?\n#endif\n+0 nothing\n";
+    assert_eq!(parse_with(text, &[]).unwrap_err().line, 6);
+    assert_eq!(parse_with(text, &["STANDARD"]).unwrap_err().line, 3);
+    let whole = "0 bind(3) = 0 #ifdef A\n+0 listen(3, 1) = 0 #endif";
+    assert_eq!(parse_with(whole, &[]), parse_with("0 bind(3) = 0", &[]));
+    assert_eq!(parse_with(whole, &["A"]), parse_with("0 bind(3) = 0\n+0 listen(3, 1) = 0", &[]));
+    for (text, line, expected) in [
+        ("0 bind(3) = 0\n#ifdef A\n", 2, "'#endif' after '#ifdef'"),
+        ("0 bind(3) = 0\n#ifdef Linux\n", 2, "'#endif' after '#ifdef'"),
+        ("0 bind(3) = 0\n#ifdef Linux\n#ifdef B\n#endif", 3, "'#endif' before another '#ifdef'"),
+        ("0 bind(3) = 0\n#ifdef\n#endif", 2, "a name after '#ifdef'"),
+        ("0 bind(3) = 0\n#endif", 2, "'#ifdef' before '#endif'"),
     ] {
         let error = error(text);
+        assert_eq!(error.line, line, "{text}: {error}");
         assert!(error.expected.contains(expected), "{text}: {error}");
+    }
+}
+
+/// nplab's packetdrill defines `Linux` on Linux.
+#[test]
+fn the_platform_of_conditional_parts_is_linux() {
+    let of = |name: &str| parse_with(&format!("0 bind(3) = 0\n#ifdef {name}\n+0 listen(3, 1) = 0\n#endif"), &[]);
+    assert_eq!(of("FreeBSD"), parse_with("0 bind(3) = 0", &[]));
+    assert_ne!(of("Linux"), of("FreeBSD"));
+    // It has no value, and replaces no word.
+    assert_eq!(parse_with("0 f(Linux) = 0", &[]), parse_with("0 f(Linux) = 0", &["FreeBSD"]));
+}
+
+#[test]
+fn own_definitions_count_in_conditional_parts() {
+    for (option, is_defined) in
+        [("--define=A=1", true), ("--define=\"A=1\"", true), ("--define=B=A", false), ("--tolerance_usecs=4000", false)]
+    {
+        let script = |part: &str| parse_with(&format!("{option}\n0 bind(3) = 0\n{part}"), &[]).unwrap();
+        let conditional = script("#ifdef A\n+0 listen(3, 1) = 0\n#endif");
+        let expected = if is_defined { script("+0 listen(3, 1) = 0") } else { script("") };
+        let without_lines = |script: &Script| format!("{script:?}").replace("line: 4", "line: 3");
+        assert_eq!(without_lines(&conditional), without_lines(&expected), "{option}");
+    }
+}
+
+#[test]
+fn directives_in_comments_commands_and_code_are_text() {
+    for part in [
+        "/*\n#ifdef A\n*/ +0 listen(3, 1) = 0 /*\n#endif\n*/",
+        "// #ifdef A\n+0 listen(3, 1) = 0\n// #endif",
+        "+0 `\n#ifdef A\nx\n#endif\n`",
+        "+0 %{\n#ifdef A\nx = 1\n#endif\n}%",
+        "+0 listen(\"#ifdef A x #endif\", 1) = 0",
+    ] {
+        let script = format!("0 bind(3) = 0\n{part}");
+        assert_eq!(parse_with(&script, &[]), parse_with(&script, &["A"]), "{part}");
+        let without = parse_with("0 bind(3) = 0", &[]);
+        assert_ne!(parse_with(&script, &[]), without, "{part}");
+        assert!(format!("{:?}", parse_with(&script, &[])).contains("x") || part.contains("listen"), "{part}");
     }
 }
 

@@ -289,7 +289,9 @@ impl Connection {
         let (seq, payload, sent_with) = (sent.seq, sent.payload.clone(), sent.flags());
         self.counters.bytes_retransmitted.0 += payload.len() as u64;
         self.snd.timed = None;
-        self.note_data_sent(now);
+        if len > 0 {
+            self.note_data_sent(now);
+        }
         let armed_by_caller = matches!(reason, Reason::Timeout | Reason::Requested | Reason::LossProbe);
         if index == 0 && !armed_by_caller && !self.timers.is_armed(Timer::Reorder) {
             self.arm_retransmit(now, self.rtt.rto());
@@ -343,6 +345,9 @@ impl Connection {
         }
         self.charge_pacer(now, len as usize);
         self.after_new_data(now, was_empty, reason);
+        if len > 0 {
+            self.note_data_sent(now);
+        }
         Content { seq, flags, payload }
     }
 
@@ -365,11 +370,10 @@ impl Connection {
         } else if !self.is_retransmission_timed() {
             self.arm_retransmit(now, self.rtt.rto());
         }
-        self.note_data_sent(now);
     }
 
     /// Data leaves for the first time or again: an answer within the ACK delay makes the exchange interactive (Linux
-    /// `tcp_event_data_sent`).
+    /// `tcp_event_data_sent`). A FIN alone is no data.
     #[inline]
     fn note_data_sent(&mut self, now: Instant) {
         if let AckPolicy::Adaptive { .. } = self.config.receive.ack

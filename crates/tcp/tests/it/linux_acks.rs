@@ -193,6 +193,26 @@ fn linux_interactive_exchanges_delay_their_acks() {
     t.inject(seg().ack(101));
 }
 
+/// A FIN without data, sent within the delay of an ACK or again, is no answer: quick ACKs go on, and the last data stays the last
+/// (`tcp_event_data_sent` is called for segments with data).
+#[test]
+fn linux_does_not_take_a_fin_for_data() {
+    let mut t = Script::established(linux_6());
+    t.write(50);
+    t.expect(data(1, 51));
+    t.inject(seg().ack(51).data(100));
+    t.expect(ack(101));
+    let before = t.connection.last_data_sent_at();
+    t.at(5).shutdown();
+    t.expect(our_fin(51).ack(101));
+    t.at(10).inject(seg().ack(51).data(100));
+    t.expect(ack(201).seq(52).reason(Reason::Ack));
+    t.at_micros(205_001).expect(our_fin(51).ack(201).reason(Reason::Timeout));
+    t.at(211).inject(seg().ack(51).data(100));
+    t.expect(ack(301).seq(52).reason(Reason::Ack));
+    assert_eq!(t.connection.last_data_sent_at(), before);
+}
+
 /// A connection's challenge ACKs and its answers to unacceptable segments without data are 500 ms apart
 /// (`tcp_invalid_ratelimit`); data is always answered.
 #[test]

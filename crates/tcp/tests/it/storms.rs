@@ -326,8 +326,8 @@ proptest! {
         run(&transfer);
     }
 
-    // Claim: The same holds for each profile, with and without SACK and timestamps, if segments and ACKs are lost in bursts
-    // (Gilbert-Elliott). (300 cases)
+    // Claim: Retransmissions and the duration in calm are within the same bounds for each profile, with and without SACK and
+    // timestamps, if segments and ACKs are lost in bursts (Gilbert-Elliott). (300 cases)
     #[test]
     fn losses_in_bursts_begin_no_storm(transfer in bursty()) {
         run(&transfer);

@@ -77,9 +77,9 @@ impl Path {
 /// The Gilbert-Elliott channel: every segment in the bad state is lost with the probability `loss_in_bad`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Bursts {
-    pub(crate) good_to_bad: f64,
-    pub(crate) bad_to_good: f64,
-    pub(crate) loss_in_bad: f64,
+    good_to_bad: f64,
+    bad_to_good: f64,
+    loss_in_bad: f64,
     is_bad: bool,
 }
 
