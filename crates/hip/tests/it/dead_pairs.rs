@@ -7,9 +7,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use holdover_base::{Duration, Rng};
+use holdover_hip::codec::{HipPacket, kind};
 use holdover_hip::host::{Event, HostConfig, PathCheckConfig};
 
 use crate::dead_address::talk;
+use crate::rendezvous::{between_clients_with, verified_at};
 use crate::support::address;
 use crate::world::World;
 
@@ -137,5 +139,41 @@ fn a_move_to_addresses_of_which_one_works() {
         let (got, sent) = talk(&mut world, Duration::from_secs(120));
         let name = format!("seed {seed}: host {mover} at {places:?}, its peer at {peers:?}, alive {alive:?}");
         assert!(got.iter().all(|got| *got + 1 >= sent), "{name}: {got:?} of {sent}");
+    }
+}
+
+// Claim: Two clients of a rendezvous server that move at once, each from two addresses to two others, have verified each other within two
+// seconds also if the first copies of their announcements that the server forwards are lost.
+#[test]
+fn two_moves_at_once_with_two_addresses_each_survive_lost_copies() {
+    for seed in 40..44 {
+        let mut world = between_clients_with(&config(), seed, [25, 25, 5]);
+        for (host, places) in [(0, ["192.0.2.1", "192.0.2.7"]), (1, ["198.51.100.2", "198.51.100.9"])] {
+            world.move_to(host, &places);
+            world.run_for(Duration::from_secs(5));
+            assert_eq!(world.hosts[1 - host].verified_addresses(world.hit(host)).len(), 2);
+        }
+        world.forget_history();
+        let server = world.places[2][0];
+        let hosts = [0, 1].map(|host| world.hit(host));
+        let lost = Rc::new(RefCell::new(BTreeSet::new()));
+        let by_whom = Rc::clone(&lost);
+        world.tamper = Some(Box::new(move |packet| {
+            let Ok(HipPacket { sender, parameters, .. }) = HipPacket::parse(packet).map(|it| it.packet) else {
+                return true;
+            };
+            let is_copy = packet.src == server && hosts.contains(&sender);
+            let is_announcement = parameters.iter().any(|it| it.kind() == kind::LOCATOR_SET);
+            !(is_copy && is_announcement && by_whom.borrow_mut().insert(sender.0))
+        }));
+        let start = world.now;
+        world.move_to(0, &["192.0.2.77", "192.0.2.78"]);
+        world.move_to(1, &["198.51.100.77", "198.51.100.78"]);
+        world.run_for(Duration::from_secs(20));
+        assert_eq!(lost.borrow().len(), 2, "both copies were sent");
+        for host in [0, 1] {
+            let took = verified_at(&world, host).map(|at| at.saturating_since(start));
+            assert!(took.is_some_and(|it| it <= Duration::from_secs(2)), "seed {seed}, host {host}: {took:?}");
+        }
     }
 }
