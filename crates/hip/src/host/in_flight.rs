@@ -166,9 +166,9 @@ impl Updates {
     pub(super) fn shows_path(&self, acks: &[u32], echo: Option<&Bytes>) -> bool {
         let is_repeated = |it: &Outgoing| it.attempts > 0;
         let is_response = |check: &Check| echo.is_some_and(|echo| check.nonce[..] == echo[..]);
+        let is_answered = |it: &Outgoing| is_repeated(it) && it.is_acknowledged(acks);
         match &self.announcement {
-            Some(announcement) if is_repeated(announcement) => true,
-            Some(_) => self.checks.iter().any(|it| it.outgoing.is_acknowledged(acks) && is_repeated(&it.outgoing)),
+            Some(announcement) => is_answered(announcement) || self.checks.iter().any(|it| is_answered(&it.outgoing)),
             None => self.checks.iter().any(is_response),
         }
     }
@@ -215,5 +215,27 @@ impl Rekey {
     /// The SPI that is free again if this is given up; none once it is in use.
     pub(super) fn reserved_spi(&self) -> Option<u32> {
         self.ready.is_none().then_some(self.new_spi)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONCE: [u8; 16] = [5; 16];
+
+    fn outgoing(id: u32, attempts: u32) -> Outgoing {
+        Outgoing { ids: vec![id], is_shared: false, attempts, timeout: Duration::ZERO, at: Instant::ZERO }
+    }
+
+    /// Any other packet, as a test of the peer, shows that its own direction works, and nothing about this host's.
+    #[test]
+    fn only_answers_to_a_repeated_announcement_show_a_path() {
+        let mut updates = Updates { announcement: Some(outgoing(7, 1)), ..Updates::default() };
+        assert!(!updates.shows_path(&[], None));
+        assert!(!updates.shows_path(&[6], None));
+        assert!(updates.shows_path(&[7], None));
+        updates.announcement = Some(outgoing(7, 0));
+        assert!(!updates.shows_path(&[7], None), "the first one went to the usual path");
     }
 }
