@@ -162,14 +162,16 @@ impl Updates {
     }
 
     /// Whether a packet of the peer with these acknowledgements, and this response to an echo request, shows that its path works and the usual
-    /// one may not: it answers a repetition, or verifies the peer while this host has nothing to announce.
-    pub(super) fn shows_path(&self, acks: &[u32], echo: Option<&Bytes>) -> bool {
+    /// one may not: it answers a repetition, or verifies the peer while this host has nothing to announce. The answer to a check has to come
+    /// from the checked address: no MAC covers the outer addresses.
+    pub(super) fn shows_path(&self, acks: &[u32], echo: Option<&Bytes>, from: IpAddr) -> bool {
         let is_repeated = |it: &Outgoing| it.attempts > 0;
         let is_response = |check: &Check| echo.is_some_and(|echo| check.nonce[..] == echo[..]);
         let is_answered = |it: &Outgoing| is_repeated(it) && it.is_acknowledged(acks);
+        let mut checks = self.checks.iter().filter(|check| check.address == from);
         match &self.announcement {
-            Some(announcement) => is_answered(announcement) || self.checks.iter().any(|it| is_answered(&it.outgoing)),
-            None => self.checks.iter().any(is_response),
+            Some(announcement) => is_answered(announcement) || checks.any(|it| is_answered(&it.outgoing)),
+            None => checks.any(is_response),
         }
     }
 
@@ -220,9 +222,12 @@ impl Rekey {
 
 #[cfg(test)]
 mod tests {
+    use core::net::Ipv4Addr;
+
     use super::*;
 
     const NONCE: [u8; 16] = [5; 16];
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 9));
 
     fn outgoing(id: u32, attempts: u32) -> Outgoing {
         Outgoing { ids: vec![id], is_shared: false, attempts, timeout: Duration::ZERO, at: Instant::ZERO }
@@ -232,10 +237,21 @@ mod tests {
     #[test]
     fn only_answers_to_a_repeated_announcement_show_a_path() {
         let mut updates = Updates { announcement: Some(outgoing(7, 1)), ..Updates::default() };
-        assert!(!updates.shows_path(&[], None));
-        assert!(!updates.shows_path(&[6], None));
-        assert!(updates.shows_path(&[7], None));
+        assert!(!updates.shows_path(&[], None, FROM));
+        assert!(!updates.shows_path(&[6], None, FROM));
+        assert!(updates.shows_path(&[7], None, FROM));
         updates.announcement = Some(outgoing(7, 0));
-        assert!(!updates.shows_path(&[7], None), "the first one went to the usual path");
+        assert!(!updates.shows_path(&[7], None, FROM), "the first one went to the usual path");
+    }
+    #[test]
+    fn the_answer_to_a_check_shows_the_path_of_the_checked_address_alone() {
+        let check = Check { address: FROM, nonce: NONCE, outgoing: outgoing(8, 1), sent: Amount::default() };
+        let mut updates = Updates { checks: vec![check], ..Updates::default() };
+        let (echo, elsewhere) = (Bytes::copy_from_slice(&NONCE), [198, 51, 100, 2].into());
+        for announcement in [None, Some(outgoing(7, 0))] {
+            updates.announcement = announcement;
+            assert!(updates.shows_path(&[8], Some(&echo), FROM));
+            assert!(!updates.shows_path(&[8], Some(&echo), elsewhere));
+        }
     }
 }

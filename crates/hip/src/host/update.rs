@@ -47,7 +47,7 @@ impl Association {
         }
         let is_fresh = self.is_fresh(seq, acks.map_or(&[], |acks| acks.as_slice()));
         let echo = find!(packet, EchoResponseSigned);
-        let shows_path = self.updates.shows_path(acks.map_or(&[], |acks| acks.as_slice()), echo);
+        let shows_path = self.updates.shows_path(acks.map_or(&[], |acks| acks.as_slice()), echo, between.1);
         if seq.is_none() && !is_fresh {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
             return Err(Dropped::Stale);
