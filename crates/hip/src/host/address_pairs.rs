@@ -29,8 +29,12 @@ impl Association {
         in_turn(&control_order(&local.locators, &present, &left), attempt)
     }
 
-    /// The same to one address of the peer.
+    /// The path of the `attempt`th check of an address. From the best source alone if paths are not tested: data leaves from there, to whatever
+    /// address a check has verified.
     pub(super) fn control_path_to(local: &Local, dst: IpAddr, attempt: u32) -> Option<Between> {
+        if local.config.path_check.is_none() {
+            return Some((local.source_for(dst)?, dst));
+        }
         in_turn(&pairs(&local.locators, core::iter::once(dst)), attempt)
     }
 }

@@ -208,7 +208,8 @@ impl Association {
         }
         // On the path on which it arrived this time: another one may be dead.
         let src = if dst == between.1 { between.0 } else { src };
-        if let Some(src) = local.source_of_answer(src, dst) {
+        let src = if is_check { local.source_of_check(src, dst) } else { local.source_of_answer(src, dst) };
+        if let Some(src) = src {
             self.charge(dst, &answer);
             local.send_from(&answer, src, dst);
         }
@@ -276,7 +277,7 @@ impl Association {
                 };
                 answer.extend(request.into_iter().filter(is_missing));
                 answer.extend(self.echo(local, packet, src, arrival));
-                let Some(own) = local.source_of_answer(src, first) else { return Ok(None) };
+                let Some(own) = local.source_of_check(src, first) else { return Ok(None) };
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
             // Nothing to verify; an ACK is sent to the peer's current address.

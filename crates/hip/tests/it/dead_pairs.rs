@@ -177,3 +177,23 @@ fn two_moves_at_once_with_two_addresses_each_survive_lost_copies() {
         }
     }
 }
+
+// Claim: A host that does not test paths checks addresses from its preferred address alone, from which data leaves: an address that answers
+// only to another one of its addresses takes no data.
+#[test]
+fn without_tests_of_paths_checks_leave_from_the_source_of_data() {
+    let mut world = World::established(4, &HostConfig { path_check: None, ..config() });
+    world.move_to(0, &["192.0.2.1", "192.0.2.7"]);
+    world.run_for(Duration::from_secs(5));
+    let dead = [address("192.0.2.1"), address("198.51.100.77")];
+    world.tamper = Some(Box::new(move |packet| !(dead.contains(&packet.src) && dead.contains(&packet.dst))));
+    world.forget_history();
+    world.move_to(1, &["198.51.100.77", "198.51.100.2"]);
+    world.run_for(Duration::from_secs(20));
+    let new = dead[1];
+    let sources: BTreeSet<IpAddr> =
+        world.packets.iter().filter(|(_, it)| it.dst == new).map(|(_, packet)| packet.src).collect();
+    assert_eq!(sources, BTreeSet::from([dead[0]]));
+    let (got, sent) = talk(&mut world, Duration::from_secs(20));
+    assert_eq!((got[1], sent), (sent, 200), "data goes to the address that answers");
+}
