@@ -55,6 +55,8 @@ const RETURN_AFTER: Duration = Duration::from_secs(30);
 const RETURN_AFTER_AT_MOST: Duration = Duration::from_secs(600);
 /// A path that was left and has worked for this long since counts as one that has never failed.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// The most paths on which something has arrived that are remembered.
+const MOST_HEARD: usize = 16;
 /// The most IDs of a test that are remembered.
 const MOST_IDS: usize = 4;
 
@@ -75,8 +77,8 @@ pub(super) struct Reachability {
     /// Failures of the usual path, and when it was used again.
     failures: u32,
     returned_at: Option<Instant>,
-    /// Something has arrived on the usual path since addresses have changed.
-    has_worked: bool,
+    /// The paths on which something has arrived since addresses have changed, before the first data as well.
+    heard: Vec<Between>,
     /// The next of the other paths to be tested while none answers.
     next_other: usize,
     change: Option<PathState>,
@@ -161,17 +163,15 @@ impl Reachability {
 
     /// An authentic packet of the peer arrived on a path: data of it, or another packet.
     pub(super) fn note_heard(&mut self, now: Instant, between: Between, is_data: bool) {
-        match self.detour {
-            None => self.has_worked |= self.used == Some(between),
-            Some(detour) if detour.usual == between => {
-                self.has_worked = true;
-                if detour.is_presumed {
-                    self.detour = None;
-                    self.use_path(between);
-                    self.change = Some(PathState::Answers { between, after: None });
-                }
+        if !self.heard.contains(&between) {
+            if self.heard.len() >= MOST_HEARD {
+                self.heard.remove(0);
             }
-            Some(_) => {}
+            self.heard.push(between);
+        }
+        if self.detour.take_if(|detour| detour.is_presumed && detour.usual == between).is_some() {
+            self.use_path(between);
+            self.change = Some(PathState::Answers { between, after: None });
         }
         if self.used != Some(between) {
             return;
@@ -215,7 +215,8 @@ impl Reachability {
 
     /// This path works, unlike the usual one, it seems. Data takes it if the usual one has carried nothing since addresses have changed.
     pub(super) fn divert(&mut self, now: Instant, usual: Between, between: Between) {
-        if self.has_worked || self.detour.is_some() || between == usual || self.used.is_some_and(|used| used != usual) {
+        let has_worked = self.heard.contains(&usual);
+        if has_worked || self.detour.is_some() || between == usual || self.used.is_some_and(|used| used != usual) {
             return;
         }
         self.change_to(now, usual, between);

@@ -100,6 +100,10 @@ impl Association {
                     return Err(Dropped::Overload);
                 }
                 let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
+                if is_fresh && find!(packet, LocatorSet).is_some() {
+                    // Also on the paths that it announces.
+                    self.note_heard(local, now, arrived, false);
+                }
                 if let Some((builder, _)) = &mut answer {
                     match arrival.met_by() {
                         // RFC 8046 section 3.2.3.

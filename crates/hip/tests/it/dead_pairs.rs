@@ -197,3 +197,18 @@ fn without_tests_of_paths_checks_leave_from_the_source_of_data() {
     let (got, sent) = talk(&mut world, Duration::from_secs(20));
     assert_eq!((got[1], sent), (sent, 200), "data goes to the address that answers");
 }
+
+// Claim: A lost check of an additional address of the peer moves no data if the usual path has answered since the announcement.
+// Tests: `tests::what_arrives_before_the_first_data_shows_the_usual_path`, `tests::another_usual_path_has_to_work_itself`
+#[test]
+fn a_lost_check_of_an_additional_address_moves_no_data() {
+    let (mut world, dead) = world(4);
+    world.move_to(0, &["192.0.2.1", "192.0.2.7"]);
+    world.run_for(Duration::from_secs(5));
+    dead.borrow_mut().insert((address("192.0.2.1"), address("198.51.100.9")));
+    world.forget_history();
+    world.move_to(1, &["198.51.100.2", "198.51.100.9"]);
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.hosts[0].verified_addresses(world.hit(1)).len(), 2, "from the other source");
+    assert!(!world.has_event(0, |event| matches!(event, Event::PathSilent { .. })), "{:?}", world.events);
+}

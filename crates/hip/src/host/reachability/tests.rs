@@ -297,6 +297,32 @@ fn another_path_is_presumed_until_the_usual_one_works() {
     assert_eq!(machine.route(path(0), |_| true), path(0), "it has worked");
 }
 
+/// As on an idle association, whose peer's additional address answers only the second check.
+#[test]
+fn what_arrives_before_the_first_data_shows_the_usual_path() {
+    let now = Instant::from_secs(1);
+    let mut machine = Reachability::default();
+    machine.note_heard(now, path(0), false);
+    machine.divert(now + RTT, path(0), path(1));
+    assert_eq!(machine.route(path(0), |_| true), path(0));
+    assert_eq!(machine.take_change(), None);
+    // A move makes it void.
+    machine.reset();
+    machine.divert(now + RTT, path(0), path(1));
+    assert_eq!(machine.route(path(0), |_| true), path(1));
+}
+
+#[test]
+fn another_usual_path_has_to_work_itself() {
+    let now = Instant::from_secs(1);
+    let mut machine = Reachability::default();
+    machine.note_sent(now, path(0));
+    machine.note_heard(now, path(0), true);
+    machine.note_sent(now, path(2));
+    machine.divert(now + RTT, path(2), path(1));
+    assert_eq!(machine.route(path(2), |_| true), path(1));
+}
+
 #[test]
 fn all_paths_are_tested_in_turn() {
     let config = PathCheckConfig::default();
