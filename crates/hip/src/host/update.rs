@@ -92,7 +92,7 @@ impl Association {
         let Some(id) = seq else { return Ok(()) };
         match self.updates.peer.classify(id) {
             Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, now, id, between)?,
-            Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id),
+            Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id, between.0),
             Arrived::TooOld => return Err(Dropped::Stale),
             Arrived::New | Arrived::Late => {
                 let packet = self.updates.peer.without_overtaken(packet, id);
@@ -149,14 +149,20 @@ impl Association {
         }
     }
 
-    /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer.
-    fn acknowledge_again(&mut self, local: &mut Local, now: Instant, id: u32) -> Result<(), Dropped> {
+    /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer: from the address at which it has arrived.
+    fn acknowledge_again(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        id: u32,
+        arrived_at: IpAddr,
+    ) -> Result<(), Dropped> {
         self.limit_repeats(now)?;
         let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
         let dst = self.best_for_control(local);
         if let Some(dst) = dst.filter(|dst| self.may_send_to(now, *dst, Cause::Other)) {
             self.charge(dst, &ack);
-            local.send(&ack, dst);
+            local.source_of_answer(arrived_at, dst).into_iter().for_each(|src| local.send_from(&ack, src, dst));
         }
         Ok(())
     }

@@ -81,7 +81,7 @@ fn changes(world: &World) -> usize {
     world.events.iter().filter(|(_, _, event)| is_change(event)).count()
 }
 
-// Claim: Whatever pairs of addresses two hosts lose, in one direction or in both, data arrives again in both directions within 40 s if one
+// Claim: Whatever pairs of at most ten two hosts lose, in one direction or in both, data arrives again in both directions within 40 s if one
 // pair of verified addresses works, and all of it from then on; paths are changed at most four times by each host in that time, and at most
 // once more in five minutes.
 // Tests: `tests::another_path_is_presumed_until_the_usual_one_works`, `tests::all_paths_are_tested_in_turn`
