@@ -42,10 +42,10 @@ pub(super) struct Updates {
     pub(super) renew_at: Option<Instant>,
     /// The pending checks of the peer's addresses.
     pub(super) checks: Vec<Check>,
-    /// How often checks that were given up have restarted since the peer's last announcement.
-    pub(super) restarts: u32,
-    /// Checks that were given up do not restart before this time.
-    pub(super) no_restart_before: Instant,
+    /// Restarts of checks that were given up, since the peer's last announcement.
+    pub(super) restarts: Restarts,
+    /// Those while no path answered, since one last did.
+    pub(super) lost_restarts: Restarts,
     pub(super) rekey: Option<Rekey>,
     /// The pending announcement of this server's services.
     pub(super) offer: Option<Outgoing>,
@@ -55,6 +55,26 @@ pub(super) struct Updates {
     pub(super) no_rekey_before: Option<Instant>,
     /// When the peer was last followed to another source address.
     pub(super) followed_at: Option<Instant>,
+}
+
+/// Restarts of checks that were given up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Restarts {
+    count: u32,
+    not_before: Instant,
+}
+
+impl Restarts {
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.not_before
+    }
+
+    /// Checks restart now, and again after this time at the earliest, which doubles with each restart until it is `at_most`.
+    pub(super) fn note(&mut self, now: Instant, after: Duration, at_most: Option<Duration>) {
+        let wait = after.saturating_shl(self.count);
+        self.not_before = now + at_most.map_or(wait, |at_most| wait.min(at_most));
+        self.count = self.count.saturating_add(1);
+    }
 }
 
 /// A packet, and its addresses.
@@ -234,6 +254,21 @@ mod tests {
     }
 
     /// Any other packet, as a test of the peer, shows that its own direction works, and nothing about this host's.
+    #[test]
+    fn restarts_are_further_and_further_apart() {
+        let (after, mut now) = (Duration::from_secs(30), Instant::from_secs(1));
+        for (at_most, expected_s) in [(None, [30, 60, 120, 240, 480, 960]), (Some(600), [30, 60, 120, 240, 480, 600])] {
+            let mut restarts = Restarts::default();
+            for wait_s in expected_s {
+                assert!(restarts.is_due(now));
+                restarts.note(now, after, at_most.map(Duration::from_secs));
+                now += Duration::from_secs(wait_s - 1);
+                assert!(!restarts.is_due(now));
+                now += Duration::from_secs(1);
+            }
+        }
+    }
+
     #[test]
     fn only_answers_to_a_repeated_announcement_show_a_path() {
         let mut updates = Updates { announcement: Some(outgoing(7, 1)), ..Updates::default() };

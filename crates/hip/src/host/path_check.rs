@@ -9,6 +9,7 @@ use holdover_base::Instant;
 use super::Event;
 use super::address_pairs::pairs;
 use super::association::Association;
+use super::in_flight::Restarts;
 use super::local::Local;
 use super::paths::Paths;
 use super::reachability::{Between, PathState};
@@ -83,7 +84,11 @@ impl Association {
 
     fn report_path(&mut self, local: &mut Local) {
         let peer = self.peer;
-        local.events.extend(self.reachability.take_change().map(|change| match change {
+        let change = self.reachability.take_change();
+        if let Some(PathState::Answers { after: Some(_), .. }) = change {
+            self.updates.lost_restarts = Restarts::default();
+        }
+        local.events.extend(change.map(|change| match change {
             PathState::Silent { between, instead } => Event::PathSilent { peer, between, instead },
             PathState::Answers { between, after } => Event::PathAnswers { peer, between, after },
         }));
