@@ -89,7 +89,9 @@ impl Association {
             self.updates.lost_restarts = Restarts::default();
         }
         local.events.extend(change.map(|change| match change {
-            PathState::Silent { between, instead } => Event::PathSilent { peer, between, instead },
+            PathState::Silent { between, instead, is_presumed } => {
+                Event::PathSilent { peer, between, instead, is_presumed }
+            }
             PathState::Answers { between, after } => Event::PathAnswers { peer, between, after },
         }));
     }

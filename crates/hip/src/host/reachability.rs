@@ -118,8 +118,8 @@ struct Detour {
 /// A change, for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathState {
-    /// This path is silent. Data takes the other one, if there is one.
-    Silent { between: Between, instead: Option<Between> },
+    /// This path is silent, or presumed to be. Data takes the other one, if there is one.
+    Silent { between: Between, instead: Option<Between>, is_presumed: bool },
     /// This path answers again. For that time none had, or data had taken another path.
     Answers { between: Between, after: Option<Duration> },
 }
@@ -221,6 +221,7 @@ impl Reachability {
         }
         self.change_to(now, usual, between);
         self.detour.iter_mut().for_each(|detour| detour.is_presumed = true);
+        self.change = Some(PathState::Silent { between: usual, instead: Some(between), is_presumed: true });
     }
 
     /// Whether no path answers.
@@ -276,7 +277,7 @@ impl Reachability {
             }
             if self.lost_since.is_none() {
                 self.lost_since = Some(self.unanswered_since.unwrap_or(now));
-                self.change = Some(PathState::Silent { between: used, instead: None });
+                self.change = Some(PathState::Silent { between: used, instead: None, is_presumed: false });
             }
             if now.saturating_since(self.sent_at) >= TEST_AFTER_DATA {
                 self.round = None;
@@ -330,7 +331,7 @@ impl Reachability {
     fn change_to(&mut self, now: Instant, used: Between, other: Between) {
         let usual = self.detour.map_or(used, |detour| detour.usual);
         self.use_path(other);
-        self.change = Some(PathState::Silent { between: used, instead: Some(other) });
+        self.change = Some(PathState::Silent { between: used, instead: Some(other), is_presumed: false });
         if other == usual {
             (self.detour, self.returned_at) = (None, Some(now));
             return;

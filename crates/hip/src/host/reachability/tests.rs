@@ -151,7 +151,9 @@ fn data_takes_another_path_and_returns() {
     let at = |instant: Instant| instant.saturating_since(Instant::from_secs(1)).as_millis();
     assert!((15_000..16_500).contains(&at(left)), "{left}");
     assert!((45_000..47_500).contains(&at(back)), "{back}");
-    let [(_, PathState::Silent { between, instead }), (_, PathState::Answers { after, .. })] = world.changes[..] else {
+    let [(_, PathState::Silent { between, instead, is_presumed: false }), (_, PathState::Answers { after, .. })] =
+        world.changes[..]
+    else {
         panic!("{:?}", world.changes)
     };
     assert_eq!((between, instead, after), (path(0), Some(path(1)), None));
@@ -287,7 +289,10 @@ fn another_path_is_presumed_until_the_usual_one_works() {
     let mut machine = Reachability::default();
     machine.divert(now, path(0), path(1));
     assert_eq!(machine.route(path(0), |_| true), path(1));
-    assert_eq!(machine.take_change(), Some(PathState::Silent { between: path(0), instead: Some(path(1)) }));
+    assert_eq!(
+        machine.take_change(),
+        Some(PathState::Silent { between: path(0), instead: Some(path(1)), is_presumed: true })
+    );
     machine.note_sent(now, path(1));
     machine.note_heard(now + RTT, path(1), true);
     machine.note_heard(now + RTT, path(0), true);
