@@ -1,13 +1,18 @@
 //! The paths of HIP packets: pairs of an address of this host and one of the peer.
 //!
 //! An address may be dead while its host still has it, in one direction or in both: behind a filter, or on a link that carries nothing. What
-//! is sent from it or to it is lost, an announcement of other addresses included. So retransmissions try all pairs in turn, between those on
-//! the best one, as RFC 5534 section 4.3 explores pairs of locators, within the retransmissions that there are in any case.
+//! is sent from it or to it is lost, an announcement of other addresses included. So retransmissions try other pairs in turn, between those on
+//! the best one, as RFC 5534 section 4.3 explores pairs of locators. There are no more retransmissions than one pair would get, so an UPDATE
+//! of `holdover hip` tries five other pairs at most.
+//!
+//! The peer may have moved as well, and be reached only at its server or at another known address. So each of the peer's addresses comes
+//! once, from this host's best address, before pairs with other addresses of this host.
 
 use core::net::IpAddr;
 
 use super::association::Association;
 use super::local::Local;
+use super::paths::Status;
 use super::reachability::Between;
 
 impl Association {
@@ -19,16 +24,43 @@ impl Association {
     /// The path of the `attempt`th transmission of a HIP packet: every other time the best one, in between the others in turn.
     pub(super) fn control_path(&self, local: &Local, attempt: u32) -> Option<Between> {
         let destinations = self.paths.for_control(|dst| local.source_for(dst).is_some());
-        let (verified, others): (Vec<IpAddr>, Vec<IpAddr>) = destinations.partition(|dst| self.paths.is_active(*dst));
-        let mut order = pairs(&local.locators, verified.into_iter());
-        order.extend(pairs(&local.locators, others.into_iter()));
-        in_turn(&order, attempt)
+        let is_left = |dst: &IpAddr| self.paths.status(*dst) == Some(Status::Deprecated);
+        let (left, present): (Vec<IpAddr>, Vec<IpAddr>) = destinations.partition(is_left);
+        in_turn(&control_order(&local.locators, &present, &left), attempt)
     }
 
-    /// The same to one address of the peer.
+    /// The path of the `attempt`th check of an address. From the best source alone if paths are not tested: data leaves from there, to whatever
+    /// address a check has verified.
     pub(super) fn control_path_to(local: &Local, dst: IpAddr, attempt: u32) -> Option<Between> {
+        if local.config.path_check.is_none() {
+            return Some((local.source_for(dst)?, dst));
+        }
         in_turn(&pairs(&local.locators, core::iter::once(dst)), attempt)
     }
+}
+
+/// All pairs with the addresses at which the peer may be, and with those that it has left: first each of the former from the best source,
+/// then other sources and the latter alternately.
+fn control_order(own: &[IpAddr], present: &[IpAddr], left: &[IpAddr]) -> Vec<Between> {
+    let is_from_best = |(src, dst): &Between| own.iter().find(|it| it.is_ipv4() == dst.is_ipv4()) == Some(src);
+    let split = |destinations: &[IpAddr]| -> (Vec<Between>, Vec<Between>) {
+        let (mut from_best, others): (Vec<Between>, Vec<Between>) =
+            pairs(own, destinations.iter().copied()).into_iter().partition(is_from_best);
+        from_best.sort_by_key(|(_, dst)| destinations.iter().position(|it| it == dst));
+        (from_best, others)
+    };
+    let (mut order, others) = split(present);
+    let (to_left, others_to_left) = split(left);
+    let (mut others, mut to_left) = (others.into_iter(), to_left.into_iter());
+    loop {
+        let next = [others.next(), to_left.next()];
+        if next == [None, None] {
+            break;
+        }
+        order.extend(next.into_iter().flatten());
+    }
+    order.extend(others_to_left);
+    order
 }
 
 fn in_turn(pairs: &[Between], attempt: u32) -> Option<Between> {
@@ -71,6 +103,26 @@ mod tests {
         let attempts: Vec<Between> = (0..10).filter_map(|attempt| in_turn(&expected, attempt)).collect();
         assert!(expected.iter().all(|pair| attempts.contains(pair)), "{attempts:?}");
         assert!(attempts.iter().step_by(2).all(|pair| *pair == expected[0]), "{attempts:?}");
+    }
+
+    /// Both hosts may have moved: a server, or another address of the peer, is not starved by this host's further addresses.
+    #[test]
+    fn each_destination_comes_before_other_sources() {
+        let own = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(address);
+        let [first, second, server, left] =
+            ["198.51.100.1", "198.51.100.9", "203.0.113.3", "198.51.100.77"].map(address);
+        let order = control_order(&own, &[first, second, server], &[left]);
+        let expected = [(0, first), (0, second), (0, server), (1, second), (0, left), (1, first)];
+        assert_eq!(order[..6], expected.map(|(src, dst)| (own[src], dst)));
+        assert_eq!(order.len(), 12);
+        let attempts = [1, 3, 5].map(|attempt| in_turn(&order, attempt).unwrap().1);
+        assert_eq!(attempts, [second, server, second]);
+        // One address of this host: an address after the other.
+        let one = control_order(&own[..1], &[first, server], &[left]);
+        assert_eq!(one, [first, server, left].map(|dst| (own[0], dst)));
+        // Both IP versions.
+        let (own, peer) = (["192.0.2.1", "2001:db8::1"].map(address), ["2001:db8:9::1", "198.51.100.1"].map(address));
+        assert_eq!(control_order(&own, &peer, &[]), [(own[1], peer[0]), (own[0], peer[1])]);
     }
 
     #[test]

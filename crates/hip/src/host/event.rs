@@ -95,7 +95,7 @@ pub enum Event {
         /// The address.
         address: IpAddr,
     },
-    /// Nothing comes back on a path, though neither host has moved: data takes another one, or is lost.
+    /// Nothing comes back on a path: data takes another one, or is lost.
     PathSilent {
         /// The peer.
         peer: Hit,
@@ -103,6 +103,8 @@ pub enum Event {
         between: (IpAddr, IpAddr),
         /// The path that answers in its place; `None` if none does.
         instead: Option<(IpAddr, IpAddr)>,
+        /// The path was not tested: another one has answered first since a host has moved. A lost packet looks alike.
+        is_presumed: bool,
     },
     /// A silent path answers again, and data takes it.
     PathAnswers {

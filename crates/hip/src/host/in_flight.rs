@@ -42,10 +42,10 @@ pub(super) struct Updates {
     pub(super) renew_at: Option<Instant>,
     /// The pending checks of the peer's addresses.
     pub(super) checks: Vec<Check>,
-    /// How often checks that were given up have restarted since the peer's last announcement.
-    pub(super) restarts: u32,
-    /// Checks that were given up do not restart before this time.
-    pub(super) no_restart_before: Instant,
+    /// Restarts of checks that were given up, since the peer's last announcement.
+    pub(super) restarts: Restarts,
+    /// Those while no path answered, since one last did.
+    pub(super) lost_restarts: Restarts,
     pub(super) rekey: Option<Rekey>,
     /// The pending announcement of this server's services.
     pub(super) offer: Option<Outgoing>,
@@ -55,6 +55,26 @@ pub(super) struct Updates {
     pub(super) no_rekey_before: Option<Instant>,
     /// When the peer was last followed to another source address.
     pub(super) followed_at: Option<Instant>,
+}
+
+/// Restarts of checks that were given up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Restarts {
+    count: u32,
+    not_before: Instant,
+}
+
+impl Restarts {
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.not_before
+    }
+
+    /// Checks restart now, and again after this time at the earliest, which doubles with each restart until it is `at_most`.
+    pub(super) fn note(&mut self, now: Instant, after: Duration, at_most: Option<Duration>) {
+        let wait = after.saturating_shl(self.count);
+        self.not_before = now + at_most.map_or(wait, |at_most| wait.min(at_most));
+        self.count = self.count.saturating_add(1);
+    }
 }
 
 /// A packet, and its addresses.
@@ -162,14 +182,16 @@ impl Updates {
     }
 
     /// Whether a packet of the peer with these acknowledgements, and this response to an echo request, shows that its path works and the usual
-    /// one may not: it answers a repetition, or verifies the peer while this host has nothing to announce.
-    pub(super) fn shows_path(&self, acks: &[u32], echo: Option<&Bytes>) -> bool {
+    /// one may not: it answers a repetition, or verifies the peer while this host has nothing to announce. The answer to a check has to come
+    /// from the checked address: no MAC covers the outer addresses.
+    pub(super) fn shows_path(&self, acks: &[u32], echo: Option<&Bytes>, from: IpAddr) -> bool {
         let is_repeated = |it: &Outgoing| it.attempts > 0;
         let is_response = |check: &Check| echo.is_some_and(|echo| check.nonce[..] == echo[..]);
+        let is_answered = |it: &Outgoing| is_repeated(it) && it.is_acknowledged(acks);
+        let mut checks = self.checks.iter().filter(|check| check.address == from);
         match &self.announcement {
-            Some(announcement) if is_repeated(announcement) => true,
-            Some(_) => self.checks.iter().any(|it| it.outgoing.is_acknowledged(acks) && is_repeated(&it.outgoing)),
-            None => self.checks.iter().any(is_response),
+            Some(announcement) => is_answered(announcement) || checks.any(|it| is_answered(&it.outgoing)),
+            None => checks.any(is_response),
         }
     }
 
@@ -215,5 +237,56 @@ impl Rekey {
     /// The SPI that is free again if this is given up; none once it is in use.
     pub(super) fn reserved_spi(&self) -> Option<u32> {
         self.ready.is_none().then_some(self.new_spi)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    const NONCE: [u8; 16] = [5; 16];
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 9));
+
+    fn outgoing(id: u32, attempts: u32) -> Outgoing {
+        Outgoing { ids: vec![id], is_shared: false, attempts, timeout: Duration::ZERO, at: Instant::ZERO }
+    }
+
+    /// Any other packet, as a test of the peer, shows that its own direction works, and nothing about this host's.
+    #[test]
+    fn restarts_are_further_and_further_apart() {
+        let (after, mut now) = (Duration::from_secs(30), Instant::from_secs(1));
+        for (at_most, expected_s) in [(None, [30, 60, 120, 240, 480, 960]), (Some(600), [30, 60, 120, 240, 480, 600])] {
+            let mut restarts = Restarts::default();
+            for wait_s in expected_s {
+                assert!(restarts.is_due(now));
+                restarts.note(now, after, at_most.map(Duration::from_secs));
+                now += Duration::from_secs(wait_s - 1);
+                assert!(!restarts.is_due(now));
+                now += Duration::from_secs(1);
+            }
+        }
+    }
+
+    #[test]
+    fn only_answers_to_a_repeated_announcement_show_a_path() {
+        let mut updates = Updates { announcement: Some(outgoing(7, 1)), ..Updates::default() };
+        assert!(!updates.shows_path(&[], None, FROM));
+        assert!(!updates.shows_path(&[6], None, FROM));
+        assert!(updates.shows_path(&[7], None, FROM));
+        updates.announcement = Some(outgoing(7, 0));
+        assert!(!updates.shows_path(&[7], None, FROM), "the first one went to the usual path");
+    }
+    #[test]
+    fn the_answer_to_a_check_shows_the_path_of_the_checked_address_alone() {
+        let check = Check { address: FROM, nonce: NONCE, outgoing: outgoing(8, 1), sent: Amount::default() };
+        let mut updates = Updates { checks: vec![check], ..Updates::default() };
+        let (echo, elsewhere) = (Bytes::copy_from_slice(&NONCE), [198, 51, 100, 2].into());
+        for announcement in [None, Some(outgoing(7, 0))] {
+            updates.announcement = announcement;
+            assert!(updates.shows_path(&[8], Some(&echo), FROM));
+            assert!(!updates.shows_path(&[8], Some(&echo), elsewhere));
+        }
     }
 }

@@ -135,6 +135,11 @@ impl Local {
         if stays { Some(arrived_at) } else { self.source_for(dst) }
     }
 
+    /// The source of an answer that checks its destination: without tests of paths that of data, which a check from elsewhere does not cover.
+    pub(super) fn source_of_check(&self, arrived_at: IpAddr, dst: IpAddr) -> Option<IpAddr> {
+        if self.config.path_check.is_some() { self.source_of_answer(arrived_at, dst) } else { self.source_for(dst) }
+    }
+
     /// Sends to an address, from this host's preferred one of its family; not at all if there is none.
     pub(super) fn send(&mut self, builder: &Builder, dst: IpAddr) {
         if let Some(src) = self.source_for(dst) {

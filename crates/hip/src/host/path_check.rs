@@ -9,14 +9,19 @@ use holdover_base::Instant;
 use super::Event;
 use super::address_pairs::pairs;
 use super::association::Association;
+use super::in_flight::Restarts;
 use super::local::Local;
+use super::paths::Paths;
 use super::reachability::{Between, PathState};
+
+/// Bytes of a full packet of Ethernet. There is always credit for nothing: the usual path is that of data which has to be paid for.
+const FULL_PACKET_LEN: usize = 1500;
 
 impl Association {
     /// The path of data, given the usual one.
     pub(super) fn route(&mut self, local: &Local, usual: Between) -> Between {
         let paths = &self.paths;
-        self.reachability.route(usual, |(src, dst)| paths.is_active(dst) && local.locators.contains(&src))
+        self.reachability.route(usual, |between| carries_data(paths, &local.locators, between))
     }
 
     /// Data is sent on a path.
@@ -42,10 +47,11 @@ impl Association {
     /// An answer that shows a path ([`Updates::shows_path`](super::in_flight::Updates::shows_path)) arrived on it.
     pub(super) fn divert(&mut self, local: &mut Local, now: Instant, between: Between) {
         let is_usual = |src: IpAddr| local.source_for(between.1) == Some(src);
-        if local.config.path_check.is_none() || is_usual(between.0) || !self.paths.is_active(between.1) {
+        let is_there = carries_data(&self.paths, &local.locators, between);
+        if local.config.path_check.is_none() || is_usual(between.0) || !is_there {
             return;
         }
-        let usual = self.paths.destination(now, 0, |dst| local.source_for(dst).is_some());
+        let usual = self.paths.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
         let Some(usual) = usual.and_then(|dst| Some((local.source_for(dst)?, dst))) else { return };
         self.reachability.divert(now, usual, between);
         self.report_path(local);
@@ -78,14 +84,46 @@ impl Association {
 
     fn report_path(&mut self, local: &mut Local) {
         let peer = self.peer;
-        local.events.extend(self.reachability.take_change().map(|change| match change {
-            PathState::Silent { between, instead } => Event::PathSilent { peer, between, instead },
+        let change = self.reachability.take_change();
+        if let Some(PathState::Answers { after: Some(_), .. }) = change {
+            self.updates.lost_restarts = Restarts::default();
+        }
+        local.events.extend(change.map(|change| match change {
+            PathState::Silent { between, instead, is_presumed } => {
+                Event::PathSilent { peer, between, instead, is_presumed }
+            }
             PathState::Answers { between, after } => Event::PathAnswers { peer, between, after },
         }));
     }
 }
 
+/// Whether data may take this path: from an address that this host still has, to a verified one of the peer that is for data.
+fn carries_data(paths: &Paths, own: &[IpAddr], (src, dst): Between) -> bool {
+    own.contains(&src) && paths.takes_data(dst)
+}
+
 /// Other paths than this one, between verified addresses of the peer and those of this host, the best ones first.
 fn other_paths(active: impl Iterator<Item = IpAddr>, own: &[IpAddr], used: Between) -> Vec<Between> {
     pairs(own, active).into_iter().filter(|between| *between != used).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Locator, LocatorTraffic};
+
+    #[test]
+    fn data_takes_verified_addresses_for_data_from_addresses_of_this_host() {
+        let [own, left, first, second] =
+            ["192.0.2.1", "192.0.2.9", "198.51.100.1", "198.51.100.2"].map(|it| it.parse::<IpAddr>().unwrap());
+        let mut paths = Paths::default();
+        let signalling = Locator { traffic: LocatorTraffic::Signalling, ..Locator::esp(second, 7, 60, false) };
+        paths.announce(Instant::ZERO, &[Locator::esp(first, 7, 60, true), signalling], &[own]);
+        assert!(!carries_data(&paths, &[own], (own, first)), "not verified");
+        [first, second].into_iter().for_each(|it| paths.verify(it));
+        assert!(carries_data(&paths, &[own], (own, first)));
+        assert!(!carries_data(&paths, &[own], (left, first)), "this host has left the address");
+        assert!(paths.is_active(second) && !carries_data(&paths, &[own], (own, second)), "for HIP packets alone");
+        assert_eq!(paths.active().collect::<Vec<IpAddr>>(), [first]);
+    }
 }

@@ -54,6 +54,10 @@ impl PeerAddress {
         self.preferred
     }
 
+    fn takes_data(&self) -> bool {
+        self.status == Status::Active && self.traffic != LocatorTraffic::Signalling
+    }
+
     fn is_unverified_translation(&self) -> bool {
         self.is_translated && self.status == Status::Unverified
     }
@@ -119,6 +123,11 @@ impl Paths {
 
     pub(super) fn is_active(&self, address: IpAddr) -> bool {
         self.status(address) == Some(Status::Active)
+    }
+
+    /// Whether data may go there whatever its length: verified, and not for HIP packets alone (RFC 8046 section 4.1).
+    pub(super) fn takes_data(&self, address: IpAddr) -> bool {
+        self.get(address).is_some_and(PeerAddress::takes_data)
     }
 
     /// The peer has answered from there.
@@ -346,8 +355,7 @@ impl Paths {
 
     /// Verified addresses for data: preferred ones first, relays last.
     pub(super) fn active(&self) -> impl Iterator<Item = IpAddr> {
-        let is_usable = |it: &&PeerAddress| it.status == Status::Active && it.traffic != LocatorTraffic::Signalling;
-        let mut active: Vec<&PeerAddress> = self.addresses.iter().filter(is_usable).collect();
+        let mut active: Vec<&PeerAddress> = self.addresses.iter().filter(|it| it.takes_data()).collect();
         active.sort_by_key(|it| (it.is_relay, !it.preferred));
         active.into_iter().map(|it| it.address)
     }

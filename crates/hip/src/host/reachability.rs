@@ -55,6 +55,8 @@ const RETURN_AFTER: Duration = Duration::from_secs(30);
 const RETURN_AFTER_AT_MOST: Duration = Duration::from_secs(600);
 /// A path that was left and has worked for this long since counts as one that has never failed.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// The most paths on which something has arrived that are remembered.
+const MOST_HEARD: usize = 16;
 /// The most IDs of a test that are remembered.
 const MOST_IDS: usize = 4;
 
@@ -75,8 +77,8 @@ pub(super) struct Reachability {
     /// Failures of the usual path, and when it was used again.
     failures: u32,
     returned_at: Option<Instant>,
-    /// Something has arrived on the usual path since addresses have changed.
-    has_worked: bool,
+    /// The paths on which something has arrived since addresses have changed, before the first data as well.
+    heard: Vec<Between>,
     /// The next of the other paths to be tested while none answers.
     next_other: usize,
     change: Option<PathState>,
@@ -116,8 +118,8 @@ struct Detour {
 /// A change, for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathState {
-    /// This path is silent. Data takes the other one, if there is one.
-    Silent { between: Between, instead: Option<Between> },
+    /// This path is silent, or presumed to be. Data takes the other one, if there is one.
+    Silent { between: Between, instead: Option<Between>, is_presumed: bool },
     /// This path answers again. For that time none had, or data had taken another path.
     Answers { between: Between, after: Option<Duration> },
 }
@@ -161,17 +163,15 @@ impl Reachability {
 
     /// An authentic packet of the peer arrived on a path: data of it, or another packet.
     pub(super) fn note_heard(&mut self, now: Instant, between: Between, is_data: bool) {
-        match self.detour {
-            None => self.has_worked |= self.used == Some(between),
-            Some(detour) if detour.usual == between => {
-                self.has_worked = true;
-                if detour.is_presumed {
-                    self.detour = None;
-                    self.use_path(between);
-                    self.change = Some(PathState::Answers { between, after: None });
-                }
+        if !self.heard.contains(&between) {
+            if self.heard.len() >= MOST_HEARD {
+                self.heard.remove(0);
             }
-            Some(_) => {}
+            self.heard.push(between);
+        }
+        if self.detour.take_if(|detour| detour.is_presumed && detour.usual == between).is_some() {
+            self.use_path(between);
+            self.change = Some(PathState::Answers { between, after: None });
         }
         if self.used != Some(between) {
             return;
@@ -215,11 +215,13 @@ impl Reachability {
 
     /// This path works, unlike the usual one, it seems. Data takes it if the usual one has carried nothing since addresses have changed.
     pub(super) fn divert(&mut self, now: Instant, usual: Between, between: Between) {
-        if self.has_worked || self.detour.is_some() || between == usual || self.used.is_some_and(|used| used != usual) {
+        let has_worked = self.heard.contains(&usual);
+        if has_worked || self.detour.is_some() || between == usual || self.used.is_some_and(|used| used != usual) {
             return;
         }
         self.change_to(now, usual, between);
         self.detour.iter_mut().for_each(|detour| detour.is_presumed = true);
+        self.change = Some(PathState::Silent { between: usual, instead: Some(between), is_presumed: true });
     }
 
     /// Whether no path answers.
@@ -275,7 +277,7 @@ impl Reachability {
             }
             if self.lost_since.is_none() {
                 self.lost_since = Some(self.unanswered_since.unwrap_or(now));
-                self.change = Some(PathState::Silent { between: used, instead: None });
+                self.change = Some(PathState::Silent { between: used, instead: None, is_presumed: false });
             }
             if now.saturating_since(self.sent_at) >= TEST_AFTER_DATA {
                 self.round = None;
@@ -329,7 +331,7 @@ impl Reachability {
     fn change_to(&mut self, now: Instant, used: Between, other: Between) {
         let usual = self.detour.map_or(used, |detour| detour.usual);
         self.use_path(other);
-        self.change = Some(PathState::Silent { between: used, instead: Some(other) });
+        self.change = Some(PathState::Silent { between: used, instead: Some(other), is_presumed: false });
         if other == usual {
             (self.detour, self.returned_at) = (None, Some(now));
             return;

@@ -23,6 +23,8 @@ const MAX_CHECKS: usize = 4;
 /// The shortest time between the first and the second restart of checks that were given up; it doubles with each restart until the peer
 /// announces its addresses again. It bounds what third parties receive if the peer lies.
 const RESTART_AFTER: Duration = Duration::from_secs(30);
+/// The longest one while no path answers: a host whose network was gone for hours checks again soon after.
+const RESTART_AFTER_AT_MOST: Duration = Duration::from_secs(600);
 
 /// The acknowledgement of an announcement arrives within this time after the answer to the check that was sent before it, unless one of both
 /// was lost: both are answered at once.
@@ -78,10 +80,11 @@ impl Association {
     /// acknowledgement and announces nothing more. Called when data from the peer arrive, when data for it have no path, and while no path
     /// answers: then other addresses are checked as well.
     pub(super) fn check_again(&mut self, local: &mut Local, now: Instant) {
-        if now < self.updates.no_restart_before {
+        let is_lost = self.reachability.is_lost();
+        let restarts = if is_lost { &self.updates.lost_restarts } else { &self.updates.restarts };
+        if !restarts.is_due(now) {
             return;
         }
-        let is_lost = self.reachability.is_lost();
         let is_unverified =
             |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && (it.is_preferred() || is_lost);
         let given_up = self.paths.iter().filter(is_unverified).map(|it| it.address);
@@ -91,8 +94,10 @@ impl Association {
         if given_up.is_empty() {
             return;
         }
-        self.updates.no_restart_before = now + RESTART_AFTER.saturating_shl(self.updates.restarts);
-        self.updates.restarts = self.updates.restarts.saturating_add(1);
+        match is_lost {
+            true => self.updates.lost_restarts.note(now, RESTART_AFTER, Some(RESTART_AFTER_AT_MOST)),
+            false => self.updates.restarts.note(now, RESTART_AFTER, None),
+        }
         for address in given_up {
             self.ask_at(local, now, address);
         }
@@ -222,7 +227,7 @@ impl Association {
             self.reachability.reset();
         }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
-        (self.updates.restarts, self.updates.no_restart_before) = (0, Instant::ZERO);
+        (self.updates.restarts, self.updates.lost_restarts) = Default::default();
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {

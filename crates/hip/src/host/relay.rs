@@ -305,7 +305,7 @@ impl Association {
     }
 
     /// Sends a check to an address of the peer: to the port that the relay sees, if it is from the relay. Nothing beyond the budget.
-    /// Further attempts are also sent from this host's other addresses.
+    /// Further attempts are also sent from this host's other addresses if paths are tested.
     pub(super) fn send_question(
         &mut self,
         local: &mut Local,

@@ -47,7 +47,7 @@ impl Association {
         }
         let is_fresh = self.is_fresh(seq, acks.map_or(&[], |acks| acks.as_slice()));
         let echo = find!(packet, EchoResponseSigned);
-        let shows_path = self.updates.shows_path(acks.map_or(&[], |acks| acks.as_slice()), echo);
+        let shows_path = self.updates.shows_path(acks.map_or(&[], |acks| acks.as_slice()), echo, between.1);
         if seq.is_none() && !is_fresh {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
             return Err(Dropped::Stale);
@@ -92,7 +92,7 @@ impl Association {
         let Some(id) = seq else { return Ok(()) };
         match self.updates.peer.classify(id) {
             Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, now, id, between)?,
-            Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id),
+            Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id, between.0),
             Arrived::TooOld => return Err(Dropped::Stale),
             Arrived::New | Arrived::Late => {
                 let packet = self.updates.peer.without_overtaken(packet, id);
@@ -100,6 +100,10 @@ impl Association {
                     return Err(Dropped::Overload);
                 }
                 let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
+                if is_fresh && find!(packet, LocatorSet).is_some() {
+                    // Also on the paths that it announces.
+                    self.note_heard(local, now, arrived, false);
+                }
                 if let Some((builder, _)) = &mut answer {
                     match arrival.met_by() {
                         // RFC 8046 section 3.2.3.
@@ -145,14 +149,20 @@ impl Association {
         }
     }
 
-    /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer.
-    fn acknowledge_again(&mut self, local: &mut Local, now: Instant, id: u32) -> Result<(), Dropped> {
+    /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer: from the address at which it has arrived.
+    fn acknowledge_again(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        id: u32,
+        arrived_at: IpAddr,
+    ) -> Result<(), Dropped> {
         self.limit_repeats(now)?;
         let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
         let dst = self.best_for_control(local);
         if let Some(dst) = dst.filter(|dst| self.may_send_to(now, *dst, Cause::Other)) {
             self.charge(dst, &ack);
-            local.send(&ack, dst);
+            local.source_of_answer(arrived_at, dst).into_iter().for_each(|src| local.send_from(&ack, src, dst));
         }
         Ok(())
     }
@@ -208,7 +218,8 @@ impl Association {
         }
         // On the path on which it arrived this time: another one may be dead.
         let src = if dst == between.1 { between.0 } else { src };
-        if let Some(src) = local.source_of_answer(src, dst) {
+        let src = if is_check { local.source_of_check(src, dst) } else { local.source_of_answer(src, dst) };
+        if let Some(src) = src {
             self.charge(dst, &answer);
             local.send_from(&answer, src, dst);
         }
@@ -276,7 +287,7 @@ impl Association {
                 };
                 answer.extend(request.into_iter().filter(is_missing));
                 answer.extend(self.echo(local, packet, src, arrival));
-                let Some(own) = local.source_of_answer(src, first) else { return Ok(None) };
+                let Some(own) = local.source_of_check(src, first) else { return Ok(None) };
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
             // Nothing to verify; an ACK is sent to the peer's current address.

@@ -103,9 +103,11 @@ impl Core {
             }
             Event::PeerMoved { address, .. } => self.handle_peer_moved(now, hit, *address, came),
             Event::PeerReaddressed { address, .. } => self.handle_peer_readdressed(now, hit, *address, came),
-            Event::PathSilent { instead, .. } => {
+            Event::PathSilent { instead, is_presumed, .. } => {
                 let Some(peer) = self.peers.get_mut(&hit) else { return };
-                peer.note_silence(instead.is_some());
+                if !is_presumed {
+                    peer.note_silence(instead.is_some());
+                }
                 if instead.is_some() {
                     // What was sent on the silent path is lost.
                     peer.note_path_change(now);

@@ -20,10 +20,13 @@ pub(super) fn write_down(host: Option<&str>, note: &Note) {
         },
         Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
-        Event::PathSilent { peer, between: (own, address), instead: Some((from, to)) } => {
+        Event::PathSilent { peer, between: (own, address), instead: Some((from, to)), is_presumed: true } => {
+            tracing::info!(%peer, %own, %address, %from, %to, "another path has answered first");
+        }
+        Event::PathSilent { peer, between: (own, address), instead: Some((from, to)), .. } => {
             tracing::warn!(%peer, %own, %address, %from, %to, "nothing comes back on this path; another one answers");
         }
-        Event::PathSilent { peer, between: (own, address), instead: None } => {
+        Event::PathSilent { peer, between: (own, address), instead: None, .. } => {
             tracing::warn!(%peer, %own, %address, "nothing comes back on this path, and no other one answers");
         }
         Event::PathAnswers { peer, between: (own, address), after } => {

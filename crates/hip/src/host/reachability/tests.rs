@@ -151,7 +151,9 @@ fn data_takes_another_path_and_returns() {
     let at = |instant: Instant| instant.saturating_since(Instant::from_secs(1)).as_millis();
     assert!((15_000..16_500).contains(&at(left)), "{left}");
     assert!((45_000..47_500).contains(&at(back)), "{back}");
-    let [(_, PathState::Silent { between, instead }), (_, PathState::Answers { after, .. })] = world.changes[..] else {
+    let [(_, PathState::Silent { between, instead, is_presumed: false }), (_, PathState::Answers { after, .. })] =
+        world.changes[..]
+    else {
         panic!("{:?}", world.changes)
     };
     assert_eq!((between, instead, after), (path(0), Some(path(1)), None));
@@ -287,7 +289,10 @@ fn another_path_is_presumed_until_the_usual_one_works() {
     let mut machine = Reachability::default();
     machine.divert(now, path(0), path(1));
     assert_eq!(machine.route(path(0), |_| true), path(1));
-    assert_eq!(machine.take_change(), Some(PathState::Silent { between: path(0), instead: Some(path(1)) }));
+    assert_eq!(
+        machine.take_change(),
+        Some(PathState::Silent { between: path(0), instead: Some(path(1)), is_presumed: true })
+    );
     machine.note_sent(now, path(1));
     machine.note_heard(now + RTT, path(1), true);
     machine.note_heard(now + RTT, path(0), true);
@@ -295,6 +300,32 @@ fn another_path_is_presumed_until_the_usual_one_works() {
     assert_eq!(machine.take_change(), Some(PathState::Answers { between: path(0), after: None }));
     machine.divert(now + RTT, path(0), path(1));
     assert_eq!(machine.route(path(0), |_| true), path(0), "it has worked");
+}
+
+/// As on an idle association, whose peer's additional address answers only the second check.
+#[test]
+fn what_arrives_before_the_first_data_shows_the_usual_path() {
+    let now = Instant::from_secs(1);
+    let mut machine = Reachability::default();
+    machine.note_heard(now, path(0), false);
+    machine.divert(now + RTT, path(0), path(1));
+    assert_eq!(machine.route(path(0), |_| true), path(0));
+    assert_eq!(machine.take_change(), None);
+    // A move makes it void.
+    machine.reset();
+    machine.divert(now + RTT, path(0), path(1));
+    assert_eq!(machine.route(path(0), |_| true), path(1));
+}
+
+#[test]
+fn another_usual_path_has_to_work_itself() {
+    let now = Instant::from_secs(1);
+    let mut machine = Reachability::default();
+    machine.note_sent(now, path(0));
+    machine.note_heard(now, path(0), true);
+    machine.note_sent(now, path(2));
+    machine.divert(now + RTT, path(2), path(1));
+    assert_eq!(machine.route(path(2), |_| true), path(1));
 }
 
 #[test]
