@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Offset, ScriptError};
-use crate::lexer::{Spanned, Token};
+use crate::token::{Spanned, Token};
 
 /// Defined by nplab's packetdrill on Linux, without a value.
 const PLATFORM: &str = "Linux";

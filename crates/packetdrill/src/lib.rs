@@ -7,7 +7,7 @@
 //! The crate reads no files and starts no programs: scripts are passed as text, the caller supplies the files named by their commands, and
 //! commands are interpreted rather than run (`shell`). Scripts are bounded in virtual time (a day) and in steps.
 //!
-//! - `lexer`, `conditional`, `parser`, `ast`: from text to a [`Script`], or to a [`ScriptError`] with its position;
+//! - `token`, `lexer`, `conditional`, `parser`, `ast`: from text to a [`Script`], or to a [`ScriptError`] with its position;
 //! - `settings`: sysctls and routes, and the resulting `Config`;
 //! - `code`: the subset of Python used for assertions;
 //! - `kernel`: sockets around the endpoint;
@@ -27,6 +27,7 @@ mod report;
 mod run;
 mod settings;
 mod shell;
+mod token;
 
 pub use ast::Script;
 pub use error::ScriptError;

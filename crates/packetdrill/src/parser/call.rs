@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use super::{MAX_DEPTH, Parsed, Parser};
 use crate::ast::{Call, Expr, Field};
-use crate::lexer::Token;
+use crate::token::Token;
 
 impl Parser<'_> {
     pub(super) fn call(&mut self) -> Parsed<Call> {

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::ast::{Action, Command, Event, EventTime, Script, ScriptOption};
 use crate::error::{Offset, ScriptError, line_and_column};
-use crate::lexer::{Spanned, Token, tokens};
+use crate::lexer::tokens;
+use crate::token::{Spanned, Token};
 
 /// Words not replaced by definitions, as in packetdrill.
 const KEYWORDS: &[&str] = &[

@@ -5,7 +5,7 @@ use holdover_wire::{AccurateEcn, AccurateEcnOrder, EcnCounter, Flags};
 use super::{Parsed, Parser};
 use crate::ast::{Body, IcmpSpec, IpInfo, PacketSpec, TcpOption, TcpSpec, Tos};
 use crate::error::ScriptError;
-use crate::lexer::Token;
+use crate::token::Token;
 
 /// Protocols and dialects, by a word in the place of flags.
 const BY_FLAGS: [(&str, &str); 3] = [("sctp", "SCTP"), ("udplite", "UDP-Lite"), ("addr", "MPTCP")];
