@@ -43,6 +43,7 @@ pub(super) struct Pair {
 #[derive(Default)]
 struct Wire {
     segments: VecDeque<Box<Segment>>,
+    #[expect(clippy::vec_box, reason = "boxes move between both lists, and the segments stay where they are")]
     spare: Vec<Box<Segment>>,
 }
 
