@@ -1,6 +1,6 @@
 //! The report of a reproduction: a page in Markdown and HTML, and a shorter text for a terminal.
 //!
-//! Both pages consist of the same parts in the same order; a [`Writer`] gives them their form.
+//! Both pages consist of the same parts in the same order; a `Writer` gives them their form.
 
 mod writer;
 
