@@ -253,7 +253,6 @@ mod tests {
         Outgoing { ids: vec![id], is_shared: false, attempts, timeout: Duration::ZERO, at: Instant::ZERO }
     }
 
-    /// Any other packet, as a test of the peer, shows that its own direction works, and nothing about this host's.
     #[test]
     fn restarts_are_further_and_further_apart() {
         let (after, mut now) = (Duration::from_secs(30), Instant::from_secs(1));
@@ -269,6 +268,7 @@ mod tests {
         }
     }
 
+    /// Any other packet, as a test of the peer, shows that its own direction works, and nothing about this host's.
     #[test]
     fn only_answers_to_a_repeated_announcement_show_a_path() {
         let mut updates = Updates { announcement: Some(outgoing(7, 1)), ..Updates::default() };
@@ -278,6 +278,7 @@ mod tests {
         updates.announcement = Some(outgoing(7, 0));
         assert!(!updates.shows_path(&[7], None, FROM), "the first one went to the usual path");
     }
+
     #[test]
     fn the_answer_to_a_check_shows_the_path_of_the_checked_address_alone() {
         let check = Check { address: FROM, nonce: NONCE, outgoing: outgoing(8, 1), sent: Amount::default() };
