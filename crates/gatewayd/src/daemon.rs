@@ -275,7 +275,7 @@ impl Daemon {
         self.stops_by = Some(now + self.split_drain);
         // systemd would kill the process after TimeoutStopSec.
         let micros = (self.split_drain + STOP_ROOM).as_micros();
-        Notifier::from_environment().tell(&format!("EXTEND_TIMEOUT_USEC={micros}"));
+        Notifier::from_environment().notify(&format!("EXTEND_TIMEOUT_USEC={micros}"));
         ControlFlow::Continue(())
     }
 

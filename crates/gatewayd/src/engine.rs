@@ -336,7 +336,7 @@ impl Engine {
             self.renew_split(now)?;
         }
         if now >= self.look_at {
-            self.look(now)?;
+            self.review(now)?;
         }
         self.serve_cluster(now);
         self.serve_handoffs(now);
@@ -346,7 +346,7 @@ impl Engine {
         }
         // Those that have left first: what comes for them now is lost.
         self.set_courses(now)?;
-        self.tell_changes(now);
+        self.report_changes(now);
         self.wake_arrived(now);
         self.set_courses(now)?;
         self.release(now);
@@ -440,7 +440,7 @@ impl Engine {
     }
 
     /// Handles changes of presence, a batch at a time: if thousands leave at once, their packets are diverted meanwhile.
-    fn tell_changes(&mut self, now: Instant) {
+    fn report_changes(&mut self, now: Instant) {
         for _ in 0..BATCH {
             let Some((mobile, standing)) = self.diverter.poll_change() else { return };
             let Some(status) = self.diverter.status(mobile) else { continue };

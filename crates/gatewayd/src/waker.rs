@@ -280,7 +280,7 @@ impl Waker {
     }
 
     /// A mobile host is present: its mode applies to its connections from now on.
-    pub(crate) fn meet(&mut self, mobile: IpAddr, path: &mut KernelPath) {
+    pub(crate) fn apply_mode(&mut self, mobile: IpAddr, path: &mut KernelPath) {
         let own = (mobile, OWN_LINK);
         if !self.config.has_one_mode() && !self.controls.contains_key(&own) {
             self.with(own, path, |_, _| {});

@@ -44,7 +44,7 @@ impl Notifier {
     }
 
     /// Reports a new state, such as `READY=1`.
-    pub fn tell(&self, state: &str) {
+    pub fn notify(&self, state: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())
         {
@@ -79,12 +79,12 @@ mod tests {
         let by_name = UnixDatagram::bind_addr(&abstract_address).unwrap();
         for (path, listener) in [(place.clone().into_os_string(), by_path), (format!("@{name}").into(), by_name)] {
             let notifier = Notifier { socket: Some(open(&path).unwrap()), watchdog: None };
-            notifier.tell("READY=1");
+            notifier.notify("READY=1");
             let mut buffer = [0; 64];
             let heard = listener.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..heard], b"READY=1");
         }
         std::fs::remove_file(&place).unwrap();
-        Notifier::default().tell("READY=1");
+        Notifier::default().notify("READY=1");
     }
 }

@@ -55,9 +55,9 @@ pub struct WaitError(#[source] io::Error);
 /// See [`PollLoop::handle_ready`]; or `poll(2)` fails.
 pub fn run<D: PollLoop>(daemon: &mut D) -> Result<(), D::Error> {
     let notifier = Notifier::from_environment();
-    notifier.tell("READY=1");
+    notifier.notify("READY=1");
     let result = drive(daemon, &notifier);
-    notifier.tell("STOPPING=1");
+    notifier.notify("STOPPING=1");
     result
 }
 
@@ -74,7 +74,7 @@ fn drive<D: PollLoop>(daemon: &mut D, notifier: &Notifier) -> Result<(), D::Erro
         if let Some((every, due)) = &mut watchdog
             && *due <= now
         {
-            notifier.tell("WATCHDOG=1");
+            notifier.notify("WATCHDOG=1");
             *due = now + *every;
         }
     }

@@ -89,7 +89,7 @@ impl Watcher {
         &self.trace
     }
 
-    fn tell(&mut self, at: Instant, direction: Transit, segment: &Segment, first: [Option<Seq>; 2]) {
+    fn record(&mut self, at: Instant, direction: Transit, segment: &Segment, first: [Option<Seq>; 2]) {
         if at < self.back_at || self.trace.len() == Self::TRACED {
             return;
         }
@@ -126,7 +126,7 @@ impl Observer for Watcher {
         }
         if place.node == self.from && *self.traced.get_or_insert(ports) == ports {
             let first = stream.first;
-            self.tell(at, place.transit, segment, first);
+            self.record(at, place.transit, segment, first);
         }
     }
 }

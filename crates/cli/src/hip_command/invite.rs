@@ -16,7 +16,7 @@ use holdover_hipd::files::{
 };
 use holdover_hipd::invitation::{Invitation, Secret};
 
-use super::{DirectoryArgs, Failure, FileArgs, ServesArg, SocketArgs, ViaArg, WRONG, service, tell, wrong};
+use super::{DirectoryArgs, Failure, FileArgs, ServesArg, SocketArgs, ViaArg, WRONG, reload_peers, service, wrong};
 use crate::command_support::{print, within};
 
 /// The interval of questions to the daemon.
@@ -35,7 +35,7 @@ pub(super) struct InviteArgs {
     /// This host's name; default: its host name.
     #[arg(long)]
     name: Option<String>,
-    /// For a host that speaks no HIP, whose proxy this host is ("holdover hip proxy add"), instead of for this host itself.
+    /// Invite on behalf of a host without HIP for which this host is the proxy ("holdover hip proxy add").
     #[arg(long = "for", value_name = "NAME", conflicts_with = "serves")]
     proxied: Option<String>,
     /// This host's address (repeatable); default: from the daemon.
@@ -159,7 +159,7 @@ fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Re
     });
     let (name, was_known) = kept?;
     if !was_known {
-        tell(socket)?;
+        reload_peers(socket)?;
     }
     Ok((name, was_known))
 }
@@ -294,7 +294,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
     });
     let name = name?;
     let Some(secret) = secret else {
-        tell(socket)?;
+        reload_peers(socket)?;
         return Ok(print(&format!(
             "{name} is {hit}\non {name}, unless it knows this host already:\n  sudo holdover hip join {back}\n"
         )));
@@ -304,7 +304,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
         let removed =
             Peers::change(directory, |peers| -> Result<_, Failure> { Ok(peers.remove(&hit.to_string()).is_ok()) });
         if removed? {
-            tell(socket)?;
+            reload_peers(socket)?;
         }
     }
     joined.map(|()| print(&format!("{name} is {hit}\nto try: sudo holdover hip ping {name}\n")))

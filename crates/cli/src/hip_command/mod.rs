@@ -41,7 +41,7 @@ enum Command {
     /// Manage the accepted peers and their addresses.
     #[command(subcommand)]
     Peer(PeerCommand),
-    /// Manage the hosts that speak no HIP, whose packets this host carries as their proxy.
+    /// Manage the hosts without HIP for which this host is the proxy.
     #[command(subcommand)]
     Proxy(proxy::ProxyCommand),
     /// Print a string for another host (holdover hip join STRING), and wait until it has joined: both are peers then. Makes the
@@ -289,7 +289,7 @@ fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
     }
     let added = peer.clone();
     Peers::change(&args.files.directory.dir, |peers| peers.add(added).map_err(|error| wrong(&error)))?;
-    tell(&args.files.socket.socket)?;
+    reload_peers(&args.files.socket.socket)?;
     if args.json {
         return Ok(print_json(&json!({ "peer": peer, "dns": found })));
     }
@@ -305,12 +305,12 @@ fn hit(text: &str) -> Result<Ipv6Addr, String> {
 fn remove(args: &PeerRemoveArgs) -> Result<ExitCode, Failure> {
     let directory = &args.files.directory.dir;
     let peer = Peers::change(directory, |peers| peers.remove(&args.name).map_err(|error| wrong(&error)))?;
-    tell(&args.files.socket.socket)?;
+    reload_peers(&args.files.socket.socket)?;
     Ok(print(&format!("{} ({}) is no peer any more\n", peer.name, peer.hit())))
 }
 
 /// Makes a running daemon reload the peers.
-fn tell(socket: &Path) -> Result<(), Failure> {
+fn reload_peers(socket: &Path) -> Result<(), Failure> {
     match control::ask(socket, &Request::Reload) {
         Ok(_) | Err(ClientError::NotRunning { .. }) => Ok(()),
         Err(error) => Err(error.into()),

@@ -9,7 +9,7 @@ use holdover_hipd::files::{
 };
 use serde_json::json;
 
-use super::{DirectoryArgs, Failure, FileArgs, KeyKind, WRONG, tell, text, wrong};
+use super::{DirectoryArgs, Failure, FileArgs, KeyKind, WRONG, reload_peers, text, wrong};
 use crate::command_support::{print, print_json};
 
 #[derive(Subcommand, Debug)]
@@ -96,7 +96,7 @@ fn add(args: &AddArgs) -> Result<ExitCode, Failure> {
         known => known?,
     };
     proxy.write(directory)?;
-    if let Err(refused) = tell(&args.files.socket.socket) {
+    if let Err(refused) = reload_peers(&args.files.socket.socket) {
         // The daemon has kept the former hosts; the next start has to find the same.
         Proxy::restore(before.as_ref(), directory)?;
         return Err(refused);
@@ -115,7 +115,7 @@ fn remove(args: &RemoveArgs) -> Result<ExitCode, Failure> {
     let mut proxy = Proxy::read(directory)?.ok_or_else(|| wrong(&unknown()))?;
     proxy.remove(&args.name).map_err(|error| wrong(&error))?;
     proxy.write(directory)?;
-    tell(&args.files.socket.socket)?;
+    reload_peers(&args.files.socket.socket)?;
     let keys = host_directory(directory, &args.name).map_err(|error| wrong(&error))?;
     Ok(print(&format!("{} is no host of the proxy any more; its key stays in {}\n", args.name, keys.display())))
 }

@@ -91,10 +91,10 @@ pub(super) fn survey(
             write(&directory.join(paper).join("open.png"), png)?;
         }
     }
-    tell(&catalogue, directory, args.json)
+    render(&catalogue, directory, args.json)
 }
 
-fn tell(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, CommandError> {
+fn render(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, CommandError> {
     let Some(survey) = &catalogue.survey else { return Ok(String::new()) };
     let surveyed = catalogue.claims.iter().filter_map(|claim| {
         let surveyed = survey.of(&claim.id, &catalogue.inputs)?;

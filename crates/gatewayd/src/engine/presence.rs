@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Checks all hosts for silence, due probes, and expiry.
-    pub(super) fn look(&mut self, now: Instant) -> Result<(), EngineError> {
+    pub(super) fn review(&mut self, now: Instant) -> Result<(), EngineError> {
         self.behind.begin_look(now);
         let all = self.path.all();
         let diverter = &self.diverter;
@@ -107,16 +107,16 @@ impl Engine {
                 continue;
             }
             if let Some(waker) = &mut self.waker {
-                waker.meet(mobile, &mut self.path);
+                waker.apply_mode(mobile, &mut self.path);
             }
             self.note_met(now, mobile, seen);
             let status = self.diverter.status(mobile);
             match status.filter(|status| status.standing == Standing::Away) {
                 Some(status) if status.objections == [Source::Warning] => {
-                    self.look_warned(now, (mobile, seen), &status)
+                    self.review_warned(now, (mobile, seen), &status)
                 }
-                Some(status) => self.look_away(now, (mobile, seen), &status)?,
-                None => self.look_present(now, mobile, seen),
+                Some(status) => self.review_away(now, (mobile, seen), &status)?,
+                None => self.review_present(now, mobile, seen),
             }
         }
         let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
@@ -136,7 +136,7 @@ impl Engine {
     }
 
     /// Checks a host that is away.
-    fn look_away(
+    fn review_away(
         &mut self,
         now: Instant,
         (mobile, seen): (IpAddr, Seen),
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     /// Checks a host that predicts its absence: packets for it are kept already, but it has not left before it is silent.
-    fn look_warned(&mut self, now: Instant, (mobile, seen): (IpAddr, Seen), status: &MobileStatus) {
+    fn review_warned(&mut self, now: Instant, (mobile, seen): (IpAddr, Seen), status: &MobileStatus) {
         let last = seen.heard_at.max(status.away_since);
         if !self.can_probe(mobile) {
             return;
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     /// Checks a host that is present, or was never absent.
-    fn look_present(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
+    fn review_present(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
         // The name of a prefix is no host's address.
         if self.config.presence.silence
             && self.path.prefix_of(mobile).is_none()

@@ -502,7 +502,7 @@ impl Connection {
         }
         self.queue_cwr();
         self.congestion.forget_path();
-        self.tell_model_of_timeout(now);
+        self.report_timeout_to_model(now);
         self.congestion.set_by_recovery(now);
         self.congestion.clear_credit();
         self.congestion.set_cwnd(&self.config.congestion, self.queue.in_flight() + 1);

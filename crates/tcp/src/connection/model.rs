@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn tell_model_of_timeout(&mut self, now: Instant) {
+    pub(super) fn report_timeout_to_model(&mut self, now: Instant) {
         if let Some(mut model) = self.model.take() {
             let totals = self.totals(&model.rate);
             model.path.on_losses(now, &self.queue.take_newly_lost(), totals, self.congestion.cwnd());
@@ -93,7 +93,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn tell_model_of_undo(&mut self, now: Instant) {
+    pub(super) fn report_undo_to_model(&mut self, now: Instant) {
         if let Some(mut model) = self.model.take() {
             let cwnd = model.path.on_undo(now, self.totals(&model.rate), self.congestion.cwnd());
             self.congestion.set_cwnd(&self.config.congestion, cwnd);

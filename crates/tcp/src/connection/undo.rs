@@ -45,7 +45,7 @@ impl Connection {
         episode.marked_below = None;
         self.recovery.rack.advanced = true;
         self.counters.undos += 1;
-        self.tell_model_of_undo(now);
+        self.report_undo_to_model(now);
     }
 
     /// The recovery point is acknowledged. Returns whether the state has to stay for a while: without SACK, duplicate ACKs of
