@@ -67,17 +67,13 @@ pub struct Capture<'a> {
     sources: Vec<Source>,
     /// The packet returned last.
     packet: Vec<u8>,
-    skipped: u64,
     unsupported: Vec<i32>,
     over: bool,
 }
 
 impl core::fmt::Debug for Capture<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Capture")
-            .field("position", &self.position())
-            .field("skipped", &self.skipped)
-            .finish_non_exhaustive()
+        f.debug_struct("Capture").field("position", &self.position()).finish_non_exhaustive()
     }
 }
 
@@ -118,7 +114,6 @@ impl<'a> Capture<'a> {
             failure,
             sources: Vec::new(),
             packet: Vec::new(),
-            skipped: 0,
             unsupported: Vec::new(),
             over: false,
         })
@@ -140,11 +135,6 @@ impl<'a> Capture<'a> {
         self.reader.consumed() as u64
     }
 
-    /// Packets so far without IP, without a time, or malformed below IP.
-    pub fn skipped(&self) -> u64 {
-        self.skipped
-    }
-
     /// The unsupported link types so far (numbered as in <https://www.tcpdump.org/linktypes.html>).
     pub fn unsupported_links(&self) -> &[i32] {
         &self.unsupported
@@ -164,18 +154,10 @@ impl<'a> Capture<'a> {
                                     if !self.unsupported.contains(&source.link) {
                                         self.unsupported.push(source.link);
                                     }
-                                    self.skipped += 1;
                                     None
                                 }
-                                Err(NoIp::Other) => {
-                                    self.skipped += 1;
-                                    None
-                                }
+                                Err(NoIp::Other) => None,
                             }
-                        }
-                        Piece::Unreadable => {
-                            self.skipped += 1;
-                            None
                         }
                         Piece::Nothing => None,
                     };
@@ -238,8 +220,7 @@ fn reason(error: &PcapError<&[u8]>) -> String {
 enum Piece<'b> {
     /// Capture time, interface, bytes, and original length.
     Packet(Instant, Source, &'b [u8], usize),
-    /// A packet without time or interface.
-    Unreadable,
+    /// No packet, or one without a time or an interface.
     Nothing,
 }
 
@@ -251,7 +232,7 @@ fn block_packet<'b>(block: &'b PcapBlockOwned<'_>, sources: &mut Vec<Source>) ->
             sources.push(Source { link: header.network.0 & 0xffff, ticks_per_second, offset_seconds: 0 });
         }
         PcapBlockOwned::Legacy(packet) => {
-            let Some(&source) = sources.first() else { return Piece::Unreadable };
+            let Some(&source) = sources.first() else { return Piece::Nothing };
             let nanos = u64::from(packet.ts_sec) * 1_000_000_000
                 + u64::from(packet.ts_usec) * (1_000_000_000 / source.ticks_per_second);
             return Piece::Packet(Instant::from_nanos(nanos), source, packet.data, packet.origlen as usize);
@@ -263,7 +244,7 @@ fn block_packet<'b>(block: &'b PcapBlockOwned<'_>, sources: &mut Vec<Source>) ->
             offset_seconds: interface.if_tsoffset,
         }),
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
-            let Some(&source) = sources.get(packet.if_id as usize) else { return Piece::Unreadable };
+            let Some(&source) = sources.get(packet.if_id as usize) else { return Piece::Nothing };
             let ticks = u128::from(packet.ts_high) << 32 | u128::from(packet.ts_low);
             let nanos = ticks * 1_000_000_000 / u128::from(source.ticks_per_second.max(1));
             let nanos = i128::try_from(nanos).unwrap_or(i128::MAX) + i128::from(source.offset_seconds) * 1_000_000_000;
@@ -271,7 +252,7 @@ fn block_packet<'b>(block: &'b PcapBlockOwned<'_>, sources: &mut Vec<Source>) ->
             let captured = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
             return Piece::Packet(at, source, captured, packet.origlen as usize);
         }
-        PcapBlockOwned::NG(Block::SimplePacket(_)) => return Piece::Unreadable,
+        PcapBlockOwned::NG(Block::SimplePacket(_)) => return Piece::Nothing,
         PcapBlockOwned::NG(_) => {}
     }
     Piece::Nothing
