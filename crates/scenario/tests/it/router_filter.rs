@@ -75,3 +75,47 @@ fn a_filter_for_a_gateway_runs_at_a_router() {
     assert!(longest(&plain) > Duration::from_secs(1), "{}", longest(&plain));
     assert!(longest(&kept_packets) <= Duration::from_millis(100), "{}", longest(&kept_packets));
 }
+
+/// Counts packets by direction, and changes none.
+#[derive(Debug)]
+struct CountDirections([Arc<AtomicUsize>; 2]);
+
+impl SegmentFilter for CountDirections {
+    fn handle_packet(&mut self, _now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let is_data = packet.tcp().is_some_and(|segment| !segment.payload.is_empty());
+        assert!(!is_data || direction == Direction::Incoming, "the server sends the data");
+        self.0[usize::from(direction == Direction::Outgoing)].fetch_add(1, Ordering::Relaxed);
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {
+        panic!("a router's mechanisms get the presence of mobile hosts");
+    }
+
+    fn handle_mobile(&mut self, _now: Instant, _mobile: IpAddr, presence: Presence) {
+        panic!("the server's link has no outages: {presence:?}");
+    }
+}
+
+// Claim: A router's filter serves any hosts that the scenario names, also one at a wired link that never leaves: what comes from it is
+// incoming, and what goes to it outgoing.
+#[test]
+fn a_router_serves_a_host_that_is_not_mobile() {
+    let scenario = Builtin::find("gateway").unwrap().scenario().unwrap();
+    let variant = scenario.variants().iter().find(|known| known.name() == "freeze").unwrap();
+    let mut config = variant.world(scenario.seed()).unwrap();
+    let server = config.flows[0].from;
+    let router = config.gateways[0].node;
+    config.gateways[0].mobiles = vec![server];
+    let mut world = World::new(config).unwrap();
+    let counts = [Arc::default(), Arc::default()];
+    let filter = CountDirections(counts.clone());
+    assert!(world.edit_chain(router, |chain| {
+        *chain = Chain::new();
+        chain.push(Box::new(filter));
+    }));
+    world.run(&mut NoObserver);
+    assert!(world.report().remove(0).bytes_received > 20_000_000);
+    let [incoming, outgoing] = counts.map(|count| count.load(Ordering::Relaxed));
+    assert!(incoming > 20_000 && outgoing > 5_000, "{incoming} segments of data, {outgoing} others");
+}
