@@ -201,7 +201,6 @@ impl Config {
     /// # Errors
     /// The text is not TOML, or has an invalid setting.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        check_former_names(path, text)?;
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
         if let Some(problem) = config.metrics.problem() {
             return Err(ConfigError::at_key(path, text, ("[metrics]", "listen"), problem));
@@ -245,23 +244,6 @@ impl Config {
     /// program.
     pub const fn schema() -> &'static str {
         include_str!("../../../../docs/schema/agent.schema.json")
-    }
-}
-
-/// Refuses a table under its former name beside the same under its present one.
-fn check_former_names(path: &Path, text: &str) -> Result<(), ConfigError> {
-    let signals = toml::from_str::<toml::Table>(text).ok().and_then(|mut table| table.remove("signals"));
-    match signals {
-        Some(signals) if signals.get("gateway").is_some() && signals.get("next_hop").is_some() => {
-            let problem = "signals.gateway is the former name of signals.next_hop: expected one of them".to_owned();
-            let at = text
-                .find("signals.gateway")
-                .map(|at| at + "signals.".len())
-                .or_else(|| text.find("gateway"))
-                .unwrap_or(0);
-            Err(ConfigError::at(path, text, at, problem))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -389,12 +371,7 @@ mod tests {
             ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time from 0s to 10s, with its unit"),
             ("[wake]\ngrace = \"11s\"", "agent.toml:2:9", "a time from 0s to 10s"),
             ("[wake]\nwarning_lead = \"0s\"", "agent.toml:2:16", "warning_lead: expected a time"),
-            (
-                "[signals.next_hop]\nask = true\n[signals.gateway]\n",
-                "agent.toml:3:10",
-                "the former name of signals.next_hop",
-            ),
-            ("[signals.gateway]\nafter = \"0s\"", "agent.toml:2:9", "after: expected a time from 250ms to 3600s"),
+            ("[signals.gateway]\nask = true\n", "agent.toml:1:10", "gateway"),
             ("[signals.next_hop]\nafter = \"0s\"", "agent.toml:2:9", "after: expected a time from 250ms to 3600s"),
             ("[signals.next_hop]\nafter = \"-1s\"", "agent.toml:2:9", "from 250ms"),
             ("[signals.next_hop]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),

@@ -34,8 +34,7 @@ pub struct Signals {
     pub modem: ModemTable,
     /// TCP sends and nothing arrives, although the link has a carrier: a typical outage of mobile networks.
     pub silence: bool,
-    /// How a silence is probed. Its former name, `gateway`, is accepted.
-    #[serde(alias = "gateway")]
+    /// How a silence is probed.
     pub next_hop: NextHopProbing,
 }
 

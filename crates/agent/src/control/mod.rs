@@ -28,7 +28,6 @@ pub enum Request {
     /// Requests the status.
     Status,
     /// Requests the latest actions.
-    #[serde(alias = "deeds")]
     Actions {
         /// Whether to continue with future actions.
         #[serde(default)]

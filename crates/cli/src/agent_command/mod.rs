@@ -54,7 +54,6 @@ enum Command {
     #[cfg_attr(not(feature = "top"), command(hide = true))]
     Top(SocketArgs),
     /// Show recent actions, by connection.
-    #[command(alias = "deeds")]
     Actions(ActionsArgs),
     /// Check that the agent works on this machine: its programs and its daemon across an outage of half a second, in
     /// network namespaces of their own, and show the state of this host's agent. Exits with 0 if it works, 1 if it does

@@ -33,7 +33,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "FROM-TO", value_parser = parse_outage)]
     outage: Vec<(f64, f64)>,
     /// Use the given outages only: those of --outage and of a run.
-    #[arg(long, alias = "only-told")]
+    #[arg(long)]
     only_given: bool,
     /// Show no progress.
     #[arg(long)]
