@@ -53,7 +53,7 @@ pub struct Route {
     /// The destinations: an address and the length of its prefix; 0 is the default route.
     pub destination: (IpAddr, u8),
     /// The next hop; `None` if the destinations are on the link.
-    pub gateway: Option<IpAddr>,
+    pub next_hop: Option<IpAddr>,
     /// The interface.
     pub link: String,
     /// The source address of packets whose socket has none of its own; `None` for the kernel's choice.
@@ -306,12 +306,12 @@ impl Netlink {
         message.header.protocol = RouteProtocol::Static;
         message.header.kind = RouteType::Unicast;
         message.header.scope =
-            if route.gateway.is_none() && destination.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
+            if route.next_hop.is_none() && destination.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
         if prefix_len > 0 {
             message.attributes.push(RouteAttribute::Destination(route_address(destination)));
         }
-        if let Some(gateway) = route.gateway {
-            message.attributes.push(RouteAttribute::Gateway(route_address(gateway)));
+        if let Some(next_hop) = route.next_hop {
+            message.attributes.push(RouteAttribute::Gateway(route_address(next_hop)));
         }
         if let Some(source) = route.source {
             message.attributes.push(RouteAttribute::PrefSource(route_address(source)));

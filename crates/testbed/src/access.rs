@@ -174,7 +174,7 @@ impl Attachment {
     fn default_route(&self) -> Route {
         let any: IpAddr =
             if self.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
-        Route { destination: (any, 0), gateway: None, link: self.link.to_owned(), source: None }
+        Route { destination: (any, 0), next_hop: None, link: self.link.to_owned(), source: None }
     }
 }
 

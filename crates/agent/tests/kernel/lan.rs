@@ -92,7 +92,7 @@ impl Lan {
         configure(near, INTERFACE, 7);
         let nowhere: IpAddr = if prefix_len <= 32 { [0; 4].into() } else { [0; 16].into() };
         let route =
-            Route { destination: (nowhere, 0), gateway: Some(router), link: INTERFACE.to_owned(), source: None };
+            Route { destination: (nowhere, 0), next_hop: Some(router), link: INTERFACE.to_owned(), source: None };
         Netlink::open(near).unwrap().add_route(&route).unwrap();
         Self { bridge, gateway, address: address(1) }
     }
@@ -370,7 +370,8 @@ impl Beyond {
                 netlink.set_up("srv0").unwrap();
                 netlink.add_address("srv0", address, 24).unwrap();
                 let gateway = Some(router);
-                let route = Route { destination: (nowhere, 0), gateway, link: "srv0".to_owned(), source: None };
+                let route =
+                    Route { destination: (nowhere, 0), next_hop: gateway, link: "srv0".to_owned(), source: None };
                 netlink.add_route(&route).unwrap();
             })
             .unwrap();

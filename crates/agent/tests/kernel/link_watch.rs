@@ -87,7 +87,7 @@ fn an_uplink_that_goes_and_comes(namespace: &Namespace) {
     let address: IpAddr = [192, 0, 2, 7].into();
     let route = || Route {
         destination: (IpAddr::from([0, 0, 0, 0]), 0),
-        gateway: Some([192, 0, 2, 1].into()),
+        next_hop: Some([192, 0, 2, 1].into()),
         link: "up0".to_owned(),
         source: None,
     };

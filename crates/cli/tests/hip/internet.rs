@@ -87,7 +87,7 @@ impl Internet {
                 let source: IpAddr = address.parse().unwrap();
                 netlink.add_address(LINK, source, 24).unwrap();
                 let (destination, link) = ((peer.parse().unwrap(), 32), LINK.to_owned());
-                netlink.replace_route(&Route { destination, gateway: None, link, source: Some(source) }).unwrap();
+                netlink.replace_route(&Route { destination, next_hop: None, link, source: Some(source) }).unwrap();
             })
             .unwrap();
     }
@@ -134,7 +134,9 @@ fn settle(namespace: &Namespace, link: &str, address: &str, gateway: Option<&str
             netlink.set_up(link).unwrap();
             let gateway = gateway.map(|gateway| gateway.parse().unwrap());
             let destination = ("0.0.0.0".parse().unwrap(), 0);
-            netlink.replace_route(&Route { destination, gateway, link: link.to_owned(), source: None }).unwrap();
+            netlink
+                .replace_route(&Route { destination, next_hop: gateway, link: link.to_owned(), source: None })
+                .unwrap();
         })
         .unwrap();
 }

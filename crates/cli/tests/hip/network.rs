@@ -137,7 +137,7 @@ fn attach(namespace: &Namespace, attachment: &Attachment) {
 fn default_route(attachment: &Attachment) -> Route {
     let address: IpAddr = attachment.address.parse().unwrap();
     let any: IpAddr = if address.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
-    Route { destination: (any, 0), gateway: None, link: attachment.link.to_owned(), source: None }
+    Route { destination: (any, 0), next_hop: None, link: attachment.link.to_owned(), source: None }
 }
 
 /// The device behind which an address is.

@@ -129,7 +129,7 @@ fn settle(host: &Namespace, addresses: [&str; 2], gateways: [&str; 2]) {
         for gateway in gateways {
             let gateway: IpAddr = gateway.parse().unwrap();
             let any: IpAddr = if gateway.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
-            let route = Route { destination: (any, 0), gateway: Some(gateway), link: LINK.to_owned(), source: None };
+            let route = Route { destination: (any, 0), next_hop: Some(gateway), link: LINK.to_owned(), source: None };
             netlink.replace_route(&route).unwrap();
         }
     })

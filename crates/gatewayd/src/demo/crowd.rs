@@ -271,7 +271,7 @@ impl Drop for Crowd {
 }
 
 fn default_route(link: &str, gateway: Option<[u8; 4]>) -> Route {
-    Route { destination: ([0; 4].into(), 0), gateway: gateway.map(IpAddr::from), link: link.to_owned(), source: None }
+    Route { destination: ([0; 4].into(), 0), next_hop: gateway.map(IpAddr::from), link: link.to_owned(), source: None }
 }
 
 impl Air {

@@ -54,7 +54,7 @@ impl Line {
         router.enter(|| sysctl::set(router, "net.ipv4.ip_forward", "1"))??;
         for (host, gateway) in [(&line.fixed, Self::FIXED_FACING), (&line.mobile, Self::ROUTER)] {
             let (destination, link) = (([0; 4].into(), 0), Self::INTERFACE.to_owned());
-            let route = Route { destination, gateway: Some(gateway.into()), link, source: None };
+            let route = Route { destination, next_hop: Some(gateway.into()), link, source: None };
             inside(host, |netlink| netlink.add_route(&route))?;
         }
         line.use_reno()?;

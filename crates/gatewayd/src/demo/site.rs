@@ -102,7 +102,7 @@ impl Site {
             netlink.set_up(MOBILE_FACING)?;
             netlink.add_address(MOBILE_FACING, Self::radio_address(number), 24)?;
             let destination = (self.world.fixed_address(), 32);
-            netlink.add_route(&Route { destination, gateway: Some(far), link: "fix0".to_owned(), source: None })
+            netlink.add_route(&Route { destination, next_hop: Some(far), link: "fix0".to_owned(), source: None })
         })?;
         router.enter(|| sysctl::set(&router, "net.ipv4.ip_forward", "1"))??;
         for mobile in 0..self.mobiles {
@@ -219,7 +219,7 @@ impl Site {
             netlink.set_up(&eth)?;
             let destination = ([0; 4].into(), 0);
             let gateway = Some(Self::radio_address(number));
-            netlink.replace_route(&Route { destination, gateway, link: eth.clone(), source: None })
+            netlink.replace_route(&Route { destination, next_hop: gateway, link: eth.clone(), source: None })
         })?;
         know_carrier(self.radio(number), &format!("mobile{mobile}"))?;
         know_carrier(self.world.mobile(mobile), &eth)
@@ -242,7 +242,7 @@ impl Site {
     pub fn route(&self, mobile: usize, number: usize) -> Result<(), WorldError> {
         let destination = (self.world.mobile_address(mobile), 32);
         let gateway: IpAddr = if number == 0 { [10, 1, 0, 1].into() } else { [10, 3, number as u8, 1].into() };
-        let route = Route { destination, gateway: Some(gateway), link: format!("eth{number}"), source: None };
+        let route = Route { destination, next_hop: Some(gateway), link: format!("eth{number}"), source: None };
         inside(self.world.fixed(), |netlink| netlink.replace_route(&route))
     }
 

@@ -223,7 +223,7 @@ impl World {
 
     fn add_default_route(&self, host: &Namespace, gateway: IpAddr) -> Result<(), WorldError> {
         let nowhere: IpAddr = if self.is_v6 { [0; 16].into() } else { [0; 4].into() };
-        let route = Route { destination: (nowhere, 0), gateway: Some(gateway), link: "eth0".to_owned(), source: None };
+        let route = Route { destination: (nowhere, 0), next_hop: Some(gateway), link: "eth0".to_owned(), source: None };
         inside(host, |netlink| netlink.add_route(&route))
     }
 

@@ -116,7 +116,7 @@ fn an_upload_over_ipv6() {
     let configure = || {
         harness::forget_neighbours_soon(mobile, "eth0");
         let nowhere: IpAddr = [0; 16].into();
-        let route = Route { destination: (nowhere, 0), gateway: Some(router), link: "eth0".to_owned(), source: None };
+        let route = Route { destination: (nowhere, 0), next_hop: Some(router), link: "eth0".to_owned(), source: None };
         Netlink::open(mobile).unwrap().replace_route(&route).unwrap();
     };
     mobile.enter(configure).unwrap();

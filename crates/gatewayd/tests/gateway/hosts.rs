@@ -40,7 +40,7 @@ pub(crate) fn route_from(
     link: &str,
     source: Option<IpAddr>,
 ) {
-    let route = Route { destination, gateway: Some(by), link: link.to_owned(), source };
+    let route = Route { destination, next_hop: Some(by), link: link.to_owned(), source };
     namespace.enter(|| Netlink::open(namespace).unwrap().replace_route(&route).unwrap()).unwrap();
 }
 

@@ -190,7 +190,7 @@ fn with_keepalived(_: &Namespace) {
     wait_for("VRRP's first master", || (has_address(world.router()) && !has_address(site.router(1))).then_some(()));
     let by_virtual_address = || {
         let gateway = Some([10, 2, 0, 254].into());
-        let route = Route { destination: ([0; 4].into(), 0), gateway, link: "eth0".to_owned(), source: None };
+        let route = Route { destination: ([0; 4].into(), 0), next_hop: gateway, link: "eth0".to_owned(), source: None };
         Netlink::open(world.mobile(0)).unwrap().replace_route(&route).unwrap();
     };
     world.mobile(0).enter(by_virtual_address).unwrap();

@@ -172,7 +172,7 @@ fn an_unreachable_server_is_reported_to_the_client(_: &Namespace) {
     // A router after this one refuses.
     let route = Route {
         destination: ([10, 9, 0, 0].into(), 24),
-        gateway: Some(world.fixed_address()),
+        next_hop: Some(world.fixed_address()),
         link: "fix0".to_owned(),
         source: None,
     };
@@ -200,7 +200,7 @@ fn silence(_: &Namespace) {
     // The fixed host does not forward: it drops them.
     let route = Route {
         destination: ([10, 9, 0, 0].into(), 24),
-        gateway: Some(world.fixed_address()),
+        next_hop: Some(world.fixed_address()),
         link: "fix0".to_owned(),
         source: None,
     };

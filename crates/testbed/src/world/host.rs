@@ -122,7 +122,7 @@ impl HostPlan {
         let Some((port, router)) = self.port else { return Vec::new() };
         let route = |destination, gateway| Route {
             destination,
-            gateway,
+            next_hop: gateway,
             link: self.interface().to_owned(),
             source: Some(source),
         };
@@ -390,5 +390,5 @@ fn accept_advertisements(namespace: &Namespace, netlink: &mut Netlink, plan: &Ho
 
 fn default_route(source: IpAddr) -> Route {
     let any: IpAddr = if source.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    Route { destination: (any, 0), gateway: None, link: INTERFACE.to_owned(), source: Some(source) }
+    Route { destination: (any, 0), next_hop: None, link: INTERFACE.to_owned(), source: Some(source) }
 }

@@ -110,7 +110,7 @@ impl Router {
             for address in own_addresses(plan.node) {
                 netlink.add_route(&Route {
                     destination: (any(address), 0),
-                    gateway: None,
+                    next_hop: None,
                     link: UPLINK.to_owned(),
                     source: Some(address),
                 })?;
@@ -215,7 +215,7 @@ fn configure(netlink: &mut Netlink, node: NodeId, port: &RouterPort) -> Result<(
 fn reach(netlink: &mut Netlink, node: NodeId, port: &RouterPort, host: IpAddr) -> Result<(), HostError> {
     netlink.replace_route(&Route {
         destination: (host, host_prefix(host)),
-        gateway: None,
+        next_hop: None,
         link: port.interface.clone(),
         source: Some(node.address(host.is_ipv6())),
     })?;

@@ -87,13 +87,13 @@ fn routes_and_links_follow_requests(namespace: &Namespace) {
     for (destination, gateway) in [("192.0.2.0", "10.0.0.2"), ("2001:db8::", "fd00::2")] {
         let destination = (destination.parse().unwrap(), if gateway.contains(':') { 32 } else { 24 });
         let route =
-            Route { destination, gateway: Some(gateway.parse().unwrap()), link: "left".to_owned(), source: None };
+            Route { destination, next_hop: Some(gateway.parse().unwrap()), link: "left".to_owned(), source: None };
         netlink.add_route(&route).unwrap();
         let again = netlink.add_route(&route);
         assert!(matches!(again, Err(NetlinkError::Refused { .. })), "the route is there: {again:?}");
     }
     let default =
-        Route { destination: ("0.0.0.0".parse().unwrap(), 0), gateway: None, link: "left".to_owned(), source: None };
+        Route { destination: ("0.0.0.0".parse().unwrap(), 0), next_hop: None, link: "left".to_owned(), source: None };
     netlink.add_route(&default).unwrap();
     netlink.set_down("left").unwrap();
     assert!(!netlink.link("left").unwrap().is_up);

@@ -39,7 +39,7 @@ pub(crate) fn a_phone_behind_a_router_is_woken(router: &Namespace) {
     is_woken(router, |_router, phone| EngineThread::attach(phone, PHONE_INTERFACE, EngineOptions::default()));
 }
 
-/// As on an LTE gateway: the connections are forwarded, and their addresses are translated before the engine sees them.
+/// As on an LTE router: the connections are forwarded, and their addresses are translated before the engine sees them.
 pub(crate) fn a_router_wakes_the_phones_behind_it(router: &Namespace) {
     is_woken(router, |router, _phone| EngineThread::attach(router, INTERFACE, EngineOptions::default()));
 }
@@ -87,7 +87,7 @@ fn join_phone(router: &Namespace) -> Namespace {
         netlink.add_address(PHONE_INTERFACE, address(PHONE), 24).unwrap();
         let all = Route {
             destination: (address("0.0.0.0"), 0),
-            gateway: Some(address(INSIDE)),
+            next_hop: Some(address(INSIDE)),
             link: PHONE_INTERFACE.to_owned(),
             source: None,
         };
