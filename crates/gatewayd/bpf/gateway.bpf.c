@@ -1,5 +1,5 @@
-// The path of the gateway on its mobile-facing interface: which mobile hosts are heard, which of them are not, where packets for those
-// that are away go instead, and the flow path (crates/flow/c/flow.h) for their TCP connections.
+// The programs on the gateway's mobile-facing interface: they note when mobile hosts send, divert packets for absent ones to the daemon,
+// and run the flow path (crates/flow/c/flow.h) for their TCP connections.
 //
 // The programs send nothing and have no timer. User space reads notices from the rings `notices` and `flow_notices`, looks at the maps
 // `mobiles` and `flows`, and changes them by running the programs `order` and `flow_order`. If user space hangs, `expires_at` passes, and

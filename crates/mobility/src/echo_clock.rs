@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// The host's last retransmission may have been just now: an echo of it would be a round trip of zero.
-    // Claim: The host's own TCP is echoed what it said a round trip ago, whatever it has sent since.
+    // Claim: Packets to the host's own TCP echo its timestamp of a round trip ago, also if it has sent newer ones since.
     #[test]
     fn a_value_of_a_round_trip_ago_may_precede_the_newest() {
         let clock = EchoClock::between((at_ms(0), 1_000), (at_ms(3_000), 4_000));

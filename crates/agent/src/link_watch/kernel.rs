@@ -441,7 +441,7 @@ impl Interfaces {
             return;
         }
         self.find_leaders();
-        // A counted loss of carrier is told above as down, and then as up.
+        // A counted loss of carrier is reported to the layers above as down, and then as up.
         let has_any_flickered = self.interfaces.values().any(|interface| interface.has_flickered);
         for _ in 0..=u32::from(has_any_flickered) {
             self.look_below();

@@ -4,8 +4,8 @@
 //! 1. *Passive.* TCP has sent data, and no TCP packet has arrived for [`SilenceOptions::after`] and four round trips.
 //!    Connections whose peer fell silent while others were answered do not count: there the peer is gone, not the link.
 //!    *Earlier*, after `CHECK_AFTER` and two round trips, or when an incoming stream stops for as long, next hops that have answered before
-//!    are probed, and no peer, as next hops answer quickly. If they miss `MISSED` probes, silence is suspected, and if they answer, nothing is
-//!    until the next packet has arrived. Without a next hop the peer is probed as early once TCP has retransmitted a short segment in vain.
+//!    are probed, and no peer, as next hops answer quickly. If they miss `MISSED` probes, silence is suspected. If they answer,
+//!    nothing is suspected until another packet has arrived. Without a next hop the peer is probed as early once TCP has retransmitted a short segment in vain.
 //! 2. *Suspected.* The path reports the next incoming packet ([`Act::Listen`]), and the next hop and one peer are probed
 //!    ([`Act::AskNextHops`], [`Act::AskPeer`]). The same happens when an incoming stream stops, but with probes first.
 //! 3. *Silent.* The link is down ([`Act::TellDown`]) if no next hop answers that has answered before, or if TCP has had

@@ -11,7 +11,7 @@ pub(super) fn signal(args: &SignalArgs) -> ExitCode {
     let request =
         Request::Signal(SignalRequest { event: args.event.0, interface: args.interface.clone(), lead: args.lead });
     match Client::ask(&args.socket.socket, &request).and_then(Client::answer) {
-        Ok(Response::Signalled { links }) => print(&format!("told {}\n", links.join(", "))),
+        Ok(Response::Signalled { links }) => print(&format!("reported to {}\n", links.join(", "))),
         Ok(_) => unexpected(),
         Err(error) => failed(&error),
     }

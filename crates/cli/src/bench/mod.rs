@@ -54,11 +54,11 @@ enum Name {
     SimLossy,
     /// 10,000 connections at once over one link in the simulator, 100 kB each.
     SimMany,
-    /// 100,000 established connections that do nothing.
+    /// 100,000 idle established connections.
     TcpIdle,
     /// Bulk TCP between two kernels of this machine over a fast link of ours, and over a veth pair, 2 GB each.
     RealBulk,
-    /// How exact a link of 10 Mbit/s and 20 ms between two kernels of this machine is.
+    /// The errors in rate and delay of a link of 10 Mbit/s and 20 ms between two kernels of this machine.
     RealLink,
     /// The cost of the agent's eBPF programs for bulk TCP over a veth pair while the link is up.
     Agent,

@@ -65,9 +65,9 @@ pub(crate) struct ReproduceArgs {
     /// Continue the latest reproduction below results/.
     #[arg(long, conflicts_with = "out")]
     resume: bool,
-    /// Measure this machine's kernel and Holdover's daemons in place of the simulator, and run no experiments: of m-tcp the
-    /// processing at the supervisor host, with the gateway's daemon, in a minute; of hip-uto-rt a sample of its
-    /// disconnections, with the daemons of `holdover hip`, in some seven minutes. Needs network namespaces.
+    /// Measure real daemons between this machine's kernels instead of simulating: for m-tcp the processing time at the
+    /// supervisor host (the gateway's daemon; a minute), for hip-uto-rt a sample of disconnections (the daemons of `holdover
+    /// hip`; some seven minutes). Runs no experiments. Needs network namespaces.
     #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "jobs", "experiments"])]
     real: bool,
     /// Print JSON instead of text.

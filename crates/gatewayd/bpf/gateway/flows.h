@@ -1,5 +1,5 @@
-// The flow path for the TCP connections of mobile hosts. Its link is that of the mobile host, whose side is the peer's; what is called the
-// host there is the fixed host.
+// The flow path for the TCP connections of mobile hosts, each of which has a link of its own: `peer` is the mobile host, and `host` the
+// fixed host.
 
 #pragma once
 

@@ -1,8 +1,8 @@
 //! Mobile hosts behind another router, on a link with address resolution: a vehicle's network, or the mobile hosts of a
 //! second gateway.
 //!
-//! That router is resolved in place of the host. While it answers, the silence of the host says nothing: it need not answer
-//! what it is sent. While it does not, nothing reaches the host.
+//! That router is resolved in place of the host. While it answers, a silent host is not reported away, as it need not answer
+//! what it receives; while it does not, the hosts behind it are away.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ pub(super) struct Behind {
     since_last: Duration,
 }
 
-/// Ways are used so long for each absent host: so many look-ups of all of them would take a good part of the time.
+/// How long a route is used before it is looked up again, for each absent host: this bounds the share of time that look-ups take.
 const WAY_LASTS_FOR_EACH: Duration = Duration::from_millis(1);
 
 /// Routes are looked up again after this time.
@@ -72,7 +72,7 @@ impl Behind {
         }
     }
 
-    /// So many hosts are absent.
+    /// Sets the number of absent hosts.
     pub(super) fn note_absent(&mut self, absent: usize) {
         self.ways_last = (WAY_LASTS_FOR_EACH * absent as u64).min(REVIEW_EVERY);
     }

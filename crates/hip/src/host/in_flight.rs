@@ -44,7 +44,7 @@ pub(super) struct Updates {
     pub(super) checks: Vec<Check>,
     /// Restarts of checks that were given up, since the peer's last announcement.
     pub(super) restarts: Restarts,
-    /// Those while no path answered, since one last did.
+    /// Restarts since a path last answered.
     pub(super) lost_restarts: Restarts,
     pub(super) rekey: Option<Rekey>,
     /// The pending announcement of this server's services.
@@ -95,7 +95,7 @@ pub(super) struct Answer {
 pub(super) struct Outgoing {
     /// The IDs that it has had; for a check those that are not acknowledged.
     ids: Vec<u32>,
-    /// Its newest ID is that of a packet with another request, too: a retransmission, which has this one alone, gets an ID of its own.
+    /// The packet with the newest ID had another request, too: a retransmission carries this one only, under a new ID.
     is_shared: bool,
     pub(super) attempts: u32,
     timeout: Duration,

@@ -26,7 +26,7 @@ const MOST: usize = 2048;
 const MOST_BYTES: usize = 4 << 20;
 /// The most bytes of all peers that wait.
 const MOST_BYTES_IN_ALL: usize = 64 << 20;
-/// Waiting packets are delivered faster than they arrive by this part. BBR takes the greatest delivery rate of ten round trips for the
+/// By how much packets are released faster than they arrive, as a fraction (1/16). BBR takes the greatest delivery rate of ten round trips for the
 /// path's, and keeps two round trips of data at that rate in flight. With an eighth it would overfill the queues of the tests' paths.
 const CATCH_UP: u64 = 16;
 

@@ -229,7 +229,7 @@ fn notifies_senders(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result
             || (link.b == gateway.node && is_mobile(link.a) && link.backward.arq.is_some())
     };
     if !config.links.iter().any(leads_to_mobile) {
-        let why = "no link between this router and a mobile host has \"arq\", so no attempt is told as failed";
+        let why = "no link between this router and a mobile host has \"arq\", so no failed attempt is reported";
         return never("ebsn", why);
     }
     let reacts = |node: NodeId| of_node(node, config).is_some_and(|of| of.mechanisms.ebsn.is_some());
