@@ -4,25 +4,30 @@
 //! The probes use the agent's own programs and sockets. Programs are attached to the loopback interface of a network
 //! namespace that ends with the probing thread; no packet and no connection of the host is touched.
 
-use std::io;
 use std::net::Ipv4Addr;
-use std::thread;
 
 use crate::engine::{Attachable, Engine, EngineError};
 use crate::link_watch::nl80211::Station;
 use crate::sockets::{SocketDiag, find_cgroup2_mount};
 use crate::user_timeout::UserTimeouts;
+use holdover_host::Namespace;
 use holdover_host::feature::Feature;
 use holdover_host::log::with_causes;
 use holdover_host::neighbours::Neighbours;
+use holdover_host::privileges::{CapabilitySet, held};
 
-/// With their numbers in `linux/capability.h`, and whether the agent needs them.
-const CAPABILITIES: [(&str, u32, bool, &str); 5] = [
-    ("CAP_BPF", 39, true, "no program is loaded"),
-    ("CAP_PERFMON", 38, true, "the kernel refuses the programs"),
-    ("CAP_NET_ADMIN", 12, true, "no program is loaded or attached, and no neighbour probed"),
-    ("CAP_NET_RAW", 13, true, "no packet is sent: nothing is woken"),
-    ("CAP_SYS_ADMIN", 21, false, "rules and names do not reach connections of containers ([containers])"),
+/// Whether the agent needs them, and what is lost without.
+const CAPABILITIES: [(&str, CapabilitySet, bool, &str); 5] = [
+    ("CAP_BPF", CapabilitySet::BPF, true, "no program is loaded"),
+    ("CAP_PERFMON", CapabilitySet::PERFMON, true, "the kernel refuses the programs"),
+    ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN, true, "no program is loaded or attached, and no neighbour probed"),
+    ("CAP_NET_RAW", CapabilitySet::NET_RAW, true, "no packet is sent: nothing is woken"),
+    (
+        "CAP_SYS_ADMIN",
+        CapabilitySet::SYS_ADMIN,
+        false,
+        "rules and names do not reach connections of containers ([containers])",
+    ),
 ];
 
 /// The loopback interface of every network namespace.
@@ -39,8 +44,9 @@ const LOST_WITHOUT_TIMEOUTS: &str = "no connection has a user timeout by rules";
 /// Probes every feature. It takes as long as the kernel needs to verify all programs, some seconds at most.
 pub fn examine() -> Vec<Feature> {
     let mut features = capabilities();
-    features.extend(in_scratch_namespace().unwrap_or_else(|error| {
-        let found = format!("cannot be probed without a network namespace: {error}");
+    // Probes with side effects run in a namespace of their own, which ends with them.
+    features.extend(Namespace::run("probes", |_| try_inside()).unwrap_or_else(|error| {
+        let found = format!("cannot be probed without a network namespace: {}", with_causes(&error));
         vec![missing("programs", true, LOST_WITHOUT_PROGRAMS, found, AS_ROOT)]
     }));
     let wifi = "only with Wi-Fi: CONFIG_CFG80211 (modprobe cfg80211)";
@@ -87,11 +93,9 @@ fn missing(name: &'static str, needed: bool, without: &'static str, found: Strin
 }
 
 fn capabilities() -> Vec<Feature> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
-    let feature = |(name, number, needed, without): (&'static str, u32, bool, &'static str)| {
-        if effective & 1 << number != 0 {
+    let held = held();
+    let feature = |(name, capability, needed, without): (&'static str, CapabilitySet, bool, &'static str)| {
+        if held.contains(capability) {
             let found = "held by this process".to_owned();
             Feature { name, fine: true, needed, found, without, fix: String::new() }
         } else {
@@ -99,17 +103,6 @@ fn capabilities() -> Vec<Feature> {
         }
     };
     CAPABILITIES.map(feature).into()
-}
-
-/// Probes with side effects run on a thread with a network namespace of its own, which ends with it.
-fn in_scratch_namespace() -> Result<Vec<Feature>, io::Error> {
-    let tried = thread::Builder::new().spawn(|| {
-        // SAFETY: a thread's network namespace is its own; no memory and no descriptor is shared otherwise afterwards.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
-        Ok(try_inside())
-    })?;
-    // In the profile `operator` a panic ends the process (`panic = "abort"`).
-    tried.join().unwrap_or_else(|_| Err(io::Error::other("the probing thread panicked")))
 }
 
 /// On the loopback interface of the calling thread's network namespace.

@@ -47,7 +47,6 @@ pub fn examine(config: &Config) -> Vec<Feature> {
 /// What the diversion and the release of packets need.
 fn diversion() -> [Feature; 3] {
     let programs = KernelPath::probe().map(|()| "the kernel accepts the programs".to_owned());
-    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
     [
         Feature::tried(
@@ -57,13 +56,7 @@ fn diversion() -> [Feature; 3] {
             "run as root, on Linux 5.15 or later",
             programs.map_err(|error| with_causes(&error)),
         ),
-        Feature::tried(
-            "gateway's TUN",
-            true,
-            "nothing can be diverted",
-            "modprobe tun; run as root",
-            device.map(|_| "/dev/net/tun can be opened".to_owned()).map_err(|error| format!("/dev/net/tun: {error}")),
-        ),
+        Feature::tun("gateway's TUN", "nothing can be diverted"),
         Feature::tried(
             "gateway's sockets",
             true,

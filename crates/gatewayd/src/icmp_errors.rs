@@ -1,17 +1,17 @@
 //! ICMP errors as this router itself sends them: about packets that exceed the interface's MTU (RFC 1191, RFC 8201) because
 //! it changed while they were buffered, and about connections that cannot be split because the far end is unreachable.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use bytes::Bytes;
+use holdover_host::icmp_socket::{Icmp, IcmpSocket};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable, ip_addresses};
-use socket2::{Domain, Protocol, Socket, Type};
 
 /// Sends ICMP errors as the router itself would, by its routes and with its own address.
 #[derive(Debug)]
 pub(crate) struct IcmpErrors {
     /// `None` without the privilege: then senders have to detect it themselves.
-    sockets: [Option<Socket>; 2],
+    sockets: [Option<IcmpSocket>; 2],
 }
 
 /// Bytes of an IP header without options.
@@ -20,29 +20,26 @@ const HEADERS: [usize; 2] = [20, 40];
 impl IcmpErrors {
     /// In the calling thread's network namespace.
     pub(crate) fn open() -> Self {
-        let open = |domain, protocol| {
-            let socket = Socket::new(domain, Type::RAW, Some(protocol)).and_then(|socket| {
-                socket.set_nonblocking(true)?;
-                Ok(socket)
-            });
-            socket.inspect_err(|error| tracing::warn!(%error, "cannot send ICMP errors")).ok()
+        let open = |icmp| {
+            let opened = IcmpSocket::open(icmp, None);
+            opened.inspect_err(|error| tracing::warn!(%error, "cannot send ICMP errors")).ok()
         };
-        Self { sockets: [open(Domain::IPV4, Protocol::ICMPV4), open(Domain::IPV6, Protocol::ICMPV6)] }
+        Self { sockets: Icmp::BOTH.map(open) }
     }
 
     /// Sends the sender of a packet the MTU; ignores failures.
-    pub(crate) fn tell_mtu(&self, mtu: u32, packet: &[u8]) {
+    pub(crate) fn send_mtu(&self, mtu: u32, packet: &[u8]) {
         // As much as a router quotes.
-        self.tell(Unreachable::PacketTooBig { mtu }, &Bytes::copy_from_slice(packet));
+        self.send(Unreachable::PacketTooBig { mtu }, &Bytes::copy_from_slice(packet));
     }
 
     /// Sends the sender of a packet why it cannot be forwarded; ignores failures.
-    pub(crate) fn tell(&self, kind: Unreachable, packet: &Bytes) {
+    pub(crate) fn send(&self, kind: Unreachable, packet: &Bytes) {
         let Some((source, destination)) = ip_addresses(packet) else { return };
-        let Some(socket) = &self.sockets[usize::from(source.is_ipv6())] else { return };
+        let Some(socket) = &self.sockets[Icmp::of(source).index()] else { return };
         let error = IcmpError::quoting(kind, packet).ok();
         let Some(message) = error.and_then(|error| icmp_message(destination, source, error)) else { return };
-        if let Err(error) = socket.send_to(&message, &SocketAddr::new(source, 0).into()) {
+        if let Err(error) = socket.send(&message, source) {
             tracing::debug!(%error, %source, "cannot send an ICMP error");
         }
     }

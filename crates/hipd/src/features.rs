@@ -11,15 +11,8 @@ use crate::files::{Peers, Proxy, Settings, check_address, read_identity};
 
 /// Probes everything, without side effects. Looks for identity and peers in `directory`.
 pub fn examine(directory: &Path) -> Vec<Feature> {
-    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     vec![
-        Feature::tried(
-            "HIP's TUN",
-            true,
-            "no packets of programs are taken",
-            "modprobe tun; run as root; in a container --device /dev/net/tun",
-            device.map(|_| "/dev/net/tun can be opened".to_owned()).map_err(|error| format!("/dev/net/tun: {error}")),
-        ),
+        Feature::tun("HIP's TUN", "no packets of programs are taken"),
         Feature::tried(
             "HIP's sockets",
             true,

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::tun;
+
 /// A feature that a daemon needs or can use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Feature {
@@ -32,6 +34,13 @@ impl Feature {
             Ok(found) => Self { name, fine: true, needed, found, without, fix: String::new() },
             Err(found) => Self { name, fine: false, needed, found, without, fix: fix.to_owned() },
         }
+    }
+
+    /// Whether this process can open the device that makes TUN interfaces.
+    pub fn tun(name: &'static str, without: &'static str) -> Self {
+        let opened = tun::open_device().map(|_| format!("{} can be opened", tun::DEVICE_NAME));
+        let fix = "modprobe tun; run as root; in a container --device /dev/net/tun";
+        Self::tried(name, true, without, fix, opened.map_err(|error| format!("{}: {error}", tun::DEVICE_NAME)))
     }
 }
 

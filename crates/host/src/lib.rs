@@ -9,6 +9,7 @@
 //! | [`Netlink`] | rtnetlink requests as in `ip link`, `ip address`, `ip route` and `ip neighbour` |
 //! | [`generic_netlink`] | queries of a family of generic netlink, and its notifications |
 //! | [`nl80211`] | Wi-Fi by generic netlink: numbers and names |
+//! | [`icmp_socket`] | raw sockets for ICMP and ICMPv6 |
 //! | [`inet_diag`] | queries of sockets, and the end of connections |
 //! | [`neighbours`] | the next hop to a peer, and its link-layer address in the kernel |
 //! | [`neighbour_frames`] | address resolution packets as bytes |
@@ -21,6 +22,7 @@
 //! | [`clsact`] | programs as filters of an interface, for kernels without tcx |
 //! | [`map_batch`] | all entries of an eBPF map |
 //! | [`token_bucket`] | the rate of an interface |
+//! | [`packet_listener`] | the packets that an interface sends and receives |
 //! | [`packet_socket`] | packets that bypass the host's filters and routes |
 //! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
 //! | [`control_socket`], [`control_client`] | a daemon's control socket: its owner, and its callers |
@@ -56,6 +58,7 @@ pub mod ebpf;
 pub mod exchange;
 pub mod feature;
 pub mod generic_netlink;
+pub mod icmp_socket;
 pub mod inet_diag;
 pub mod interface_name;
 pub mod lock_file;
@@ -70,6 +73,7 @@ pub mod nl80211;
 pub mod notify;
 pub mod offload;
 pub mod open_files;
+pub mod packet_listener;
 pub mod packet_socket;
 pub mod poll_loop;
 pub mod ports;

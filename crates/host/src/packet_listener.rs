@@ -1,4 +1,4 @@
-//! Captures the IP packets of an interface with a packet socket (`packet(7)`).
+//! Receives the IP packets of an interface with a packet socket (`packet(7)`).
 
 use std::ffi::CString;
 use std::io;
@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::clock;
 
 /// Receives all IP packets that an interface sends and receives, without link-layer headers. Needs `CAP_NET_RAW`.
 #[derive(Debug)]
@@ -135,7 +137,7 @@ impl PacketListener {
         if !is_ip || (self.is_loopback && from.sll_pkttype == libc::PACKET_OUTGOING) {
             return Ok(None);
         }
-        let at = time_of(&message).unwrap_or_else(now);
+        let at = time_of(&message).unwrap_or_else(|| clock::utc().0);
         Ok(Some(Heard { at, len: original_len.min(buffer.len()), original_len }))
     }
 }
@@ -155,11 +157,6 @@ fn time_of(message: &libc::msghdr) -> Option<Instant> {
         }
     }
     None
-}
-
-fn now() -> Instant {
-    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Instant::ZERO + Duration::from(since_1970)
 }
 
 fn set_option(socket: &OwnedFd, option: i32, value: i32) -> io::Result<()> {

@@ -7,6 +7,11 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
+/// The effective capabilities of the calling thread; none if the kernel does not report them.
+pub fn held() -> CapabilitySet {
+    capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
+}
+
 /// Drops all capabilities except those to keep, also for executed programs. Call it before the first thread is started:
 /// it applies to the calling thread, and to those that it starts.
 ///

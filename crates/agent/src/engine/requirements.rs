@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::io;
 
-use rustix::thread::{CapabilitySet, capabilities};
+use holdover_host::privileges::{CapabilitySet, held};
 
 use super::error::{EngineError, MissingCapabilities};
 
@@ -21,8 +21,7 @@ const NEEDED: [(CapabilitySet, &str); 4] = [
 /// # Errors
 /// [`EngineError::Capabilities`], or the kernel's reason for not loading the programs.
 pub(super) fn check(probe: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
-    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-    missing_of(held, is_in_user_namespace()).map_or(Ok(()), |missing| Err(EngineError::Capabilities(missing)))?;
+    missing_of(held(), is_in_user_namespace()).map_or(Ok(()), |missing| Err(EngineError::Capabilities(missing)))?;
     probe().map_err(|error| match (is_refused(&error), is_in_user_namespace()) {
         // All capabilities, but not in the user namespace that counts for eBPF.
         (true, true) => EngineError::Capabilities(MissingCapabilities {
@@ -83,7 +82,7 @@ mod tests {
         assert!(refused(libc::EPERM) && !refused(libc::ENOMEM));
         assert!(!is_refused(&EngineError::Object { lacks: "x" }));
         let none = || Ok(());
-        if capabilities(None).unwrap().effective.contains(CapabilitySet::BPF) {
+        if held().contains(CapabilitySet::BPF) {
             assert!(check(none).is_ok());
         } else {
             assert!(matches!(check(none), Err(EngineError::Capabilities(_))));

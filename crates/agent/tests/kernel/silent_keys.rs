@@ -6,7 +6,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use holdover_testbed::{Namespace, PacketListener};
+use holdover_host::packet_listener::PacketListener;
+use holdover_testbed::Namespace;
 use holdover_wire::{Checksums, Packet};
 
 use crate::Test;

@@ -6,7 +6,7 @@ use std::time;
 
 use holdover_base::{Duration, Instant};
 use holdover_explain::Analysis;
-use holdover_testbed::PacketListener;
+use holdover_host::packet_listener::PacketListener;
 use holdover_wire::TcpHeaders;
 
 use super::input::{Bar, Read};

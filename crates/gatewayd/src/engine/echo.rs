@@ -6,15 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
+use holdover_host::icmp_socket::{Icmp, IcmpSocket};
 use holdover_wire::IcmpEcho;
 use rustix::rand::{GetRandomFlags, getrandom};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::icmp_errors::icmp_message;
 use crate::path::MARK;
@@ -23,7 +22,7 @@ use crate::path::MARK;
 #[derive(Debug)]
 pub(super) struct Echo {
     /// For IPv4 and IPv6; `None` if the kernel refuses one.
-    sockets: [Option<Socket>; 2],
+    sockets: [Option<IcmpSocket>; 2],
     /// In each request and its answer: identifier and data.
     token: [u8; TOKEN],
     sequence: u16,
@@ -54,8 +53,6 @@ const PRESENT: Duration = Duration::from_secs(1);
 /// Types of ICMP and ICMPv6 echo replies.
 const TYPES: [u8; 2] = [0, 129];
 
-/// The longest IP header before a message: a raw socket for IPv4 receives it.
-const LONGEST_HEADER: usize = 60;
 /// Bytes of a message: its header, the data that all have, and the time of the request.
 const MESSAGE: usize = 8 + 8 + 8;
 
@@ -76,16 +73,15 @@ impl Echo {
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().flatten().map(Socket::as_fd)
+        self.sockets.iter().flatten().map(|socket| socket.as_fd())
     }
 
     /// Sends a request to a host that was heard last at `heard_at`.
     pub(super) fn ask(&mut self, now: Instant, mobile: IpAddr, heard_at: Option<Instant>) {
-        let family = usize::from(mobile.is_ipv6());
-        let Some(socket) = &self.sockets[family] else { return };
+        let Some(socket) = &self.sockets[Icmp::of(mobile).index()] else { return };
         self.sequence = self.sequence.wrapping_add(1);
         let Some(message) = request(mobile, self.token, self.sequence, now) else { return };
-        if let Err(error) = socket.send_to(&message, &SocketAddr::new(mobile, 0).into()) {
+        if let Err(error) = socket.send(&message, mobile) {
             tracing::trace!(%error, %mobile, "cannot send an echo request");
         }
         let unknown = Host { asked_since: None, answers_within: None, try_at: now, tries: 0 };
@@ -133,20 +129,11 @@ impl Echo {
     /// The host of the next answer, and the time of its request.
     fn receive(&self, family: usize) -> Option<(IpAddr, Instant)> {
         let socket = self.sockets[family].as_ref()?;
-        let mut buffer = [MaybeUninit::uninit(); LONGEST_HEADER + MESSAGE];
         loop {
             // Another process may receive the same errors; the socket stays usable.
-            let (len, from) = match socket.recv_from(&mut buffer) {
-                Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return None,
-            };
-            // SAFETY: the kernel has initialized the first `len` bytes.
-            let bytes: Vec<u8> = buffer[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect();
-            if let Some(asked_at) = answer(family, self.token, &bytes)
-                && let Some(from) = from.as_socket()
-            {
-                return Some((from.ip(), asked_at));
+            let (bytes, from) = socket.receive().ok()?;
+            if let (Some(asked_at), Some(from)) = (answer(family, self.token, &bytes), from) {
+                return Some((from, asked_at));
             }
         }
     }
@@ -169,40 +156,13 @@ impl Host {
     }
 }
 
-/// For IPv4 and IPv6.
-fn sockets(interface: &str) -> [Option<Socket>; 2] {
-    [(Domain::IPV4, Protocol::ICMPV4), (Domain::IPV6, Protocol::ICMPV6)].map(|(domain, protocol)| {
-        let opened = open(interface, domain, protocol);
+/// For IPv4 and IPv6: for answers only. The programs do not divert the daemon's own packets, which have its mark.
+fn sockets(interface: &str) -> [Option<IcmpSocket>; 2] {
+    Icmp::BOTH.map(|icmp| {
+        let opened = IcmpSocket::open(icmp, Some(TYPES[icmp.index()])).and_then(|socket| socket.on(interface, MARK));
         opened.inspect_err(|error| tracing::warn!(%error, "cannot probe by ICMP echo")).ok()
     })
 }
-
-fn open(interface: &str, domain: Domain, protocol: Protocol) -> io::Result<Socket> {
-    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
-    socket.set_nonblocking(true)?;
-    socket.bind_device(Some(interface.as_bytes()))?;
-    // The programs do not divert the daemon's own packets.
-    socket.set_mark(MARK)?;
-    // Nothing but answers. Bits of types that do not pass: those of ICMP in one word, those of ICMPv6 in eight.
-    let (level, name, filter) = if domain == Domain::IPV4 {
-        (libc::SOL_RAW, ICMP_FILTER, vec![!(1 << TYPES[0])])
-    } else {
-        let mut words = vec![u32::MAX; 8];
-        words[usize::from(TYPES[1]) / 32] = !(1 << (TYPES[1] % 32));
-        (libc::SOL_ICMPV6, ICMPV6_FILTER, words)
-    };
-    let len = size_of_val(&filter[..]) as libc::socklen_t;
-    // SAFETY: the filter lives until the call returns, and `len` is its length.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, filter.as_ptr().cast(), len) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(socket)
-}
-
-/// `linux/icmp.h`, `linux/icmpv6.h`.
-const ICMP_FILTER: libc::c_int = 1;
-const ICMPV6_FILTER: libc::c_int = 1;
 
 /// An echo request of this time.
 fn request(mobile: IpAddr, token: [u8; TOKEN], seq: u16, at: Instant) -> Option<Bytes> {

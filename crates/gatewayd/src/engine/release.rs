@@ -94,7 +94,7 @@ impl Engine {
                 }
                 Sent::TooBig => {
                     self.unsendable.too_big += 1;
-                    self.icmp_errors.tell_mtu(self.interface.mtu, &self.packet);
+                    self.icmp_errors.send_mtu(self.interface.mtu, &self.packet);
                 }
                 Sent::Refused => self.unsendable.refused += 1,
             }

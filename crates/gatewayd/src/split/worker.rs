@@ -474,7 +474,7 @@ impl Splitting {
             }
         };
         note(&counters.unreachable);
-        self.worker.errors.tell(unreachable, &syn.packet);
+        self.worker.errors.send(unreachable, &syn.packet);
     }
 
     /// A client has completed its handshake.

@@ -6,7 +6,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use holdover_gatewayd::demo::{Cut, Transfer, World};
-use holdover_testbed::{Namespace, PacketListener};
+use holdover_host::packet_listener::PacketListener;
+use holdover_testbed::Namespace;
 use socket2::SockRef;
 
 use crate::Test;

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use holdover_gatewayd::demo::{Cut, World};
-use holdover_testbed::{Namespace, PacketListener};
+use holdover_host::packet_listener::PacketListener;
+use holdover_testbed::Namespace;
 use holdover_wire::transport_checksum;
 use socket2::{Domain, Protocol, Socket, Type};
 

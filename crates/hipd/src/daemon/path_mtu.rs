@@ -2,34 +2,28 @@
 //! which it has refused one (`EMSGSIZE`).
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use bytes::Bytes;
+use holdover_host::icmp_socket::{Icmp, IcmpSocket};
 use holdover_wire::{IcmpError, Packet, Payload, Quoted, Unreachable};
-use socket2::{Domain, Protocol, Socket, Type};
 
-/// The longest error that is read: it quotes at most the least MTU of IPv6.
-const LONGEST: usize = 2048;
 /// Errors read in one turn.
 const BATCH: usize = 64;
-/// `ICMP_FILTER` of `linux/icmp.h`, `ICMPV6_FILTER` of `linux/icmpv6.h`.
-const ICMP_FILTER: libc::c_int = 1;
-const ICMPV6_FILTER: libc::c_int = 1;
 /// "Destination unreachable" of ICMP, "packet too big" of ICMPv6.
 const UNREACHABLE: u8 = 3;
 const TOO_BIG: u8 = 2;
 
 /// Raw sockets that receive these errors; `None` if the kernel refuses one.
 #[derive(Debug)]
-pub(super) struct IcmpSockets([Option<Socket>; 2]);
+pub(super) struct IcmpSockets([Option<IcmpSocket>; 2]);
 
 impl IcmpSockets {
     /// Without the privilege there are none: path MTUs are those of this host's interfaces then.
     pub(super) fn open() -> Self {
-        Self([Domain::IPV4, Domain::IPV6].map(|domain| {
-            let opened = open(domain);
+        Self(Icmp::BOTH.map(|icmp| {
+            let opened = IcmpSocket::open(icmp, Some([UNREACHABLE, TOO_BIG][icmp.index()]));
             opened.inspect_err(|error| tracing::warn!(%error, "no ICMP: narrow paths are not detected")).ok()
         }))
     }
@@ -43,11 +37,8 @@ impl IcmpSockets {
         let mut errors = Vec::new();
         for (socket, read) in self.0.iter().zip([read_v4 as fn(Bytes) -> Option<IcmpError>, read_v6]) {
             for _ in 0..BATCH {
-                let mut buffer = [MaybeUninit::uninit(); LONGEST];
-                let Some(Ok(len)) = socket.as_ref().map(|socket| socket.recv(&mut buffer)) else { break };
-                // SAFETY: the kernel has written this number of bytes.
-                let bytes: Vec<u8> = buffer[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect();
-                errors.extend(read(bytes.into()).and_then(|error| match error.kind {
+                let Some(Ok((bytes, _))) = socket.as_ref().map(IcmpSocket::receive) else { break };
+                errors.extend(read(bytes).and_then(|error| match error.kind {
                     Unreachable::PacketTooBig { mtu } => Some((error.quoted().ok()?, mtu)),
                     _ => None,
                 }));
@@ -55,25 +46,6 @@ impl IcmpSockets {
         }
         errors
     }
-}
-
-fn open(domain: Domain) -> io::Result<Socket> {
-    let is_v4 = domain == Domain::IPV4;
-    let protocol = if is_v4 { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
-    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
-    socket.set_nonblocking(true)?;
-    // Bits of types that do not pass: those of ICMP in one word, those of ICMPv6 in eight.
-    let (level, name, filter) = if is_v4 {
-        (libc::SOL_RAW, ICMP_FILTER, vec![!(1_u32 << UNREACHABLE)])
-    } else {
-        let mut words = vec![u32::MAX; 8];
-        words[0] = !(1 << TOO_BIG);
-        (libc::SOL_ICMPV6, ICMPV6_FILTER, words)
-    };
-    let len = size_of_val(&filter[..]) as libc::socklen_t;
-    // SAFETY: the filter lives until the call returns, and `len` is its length.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, filter.as_ptr().cast(), len) };
-    if result == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
 /// With its IP header.

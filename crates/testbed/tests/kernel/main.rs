@@ -9,6 +9,7 @@
 
 mod echo;
 mod ethernet;
+mod icmp;
 mod multipath;
 mod namespaces;
 mod remains;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let before = remains::Surroundings::look();
     let groups = [
         ("ethernet", ethernet::TESTS),
+        ("icmp", icmp::TESTS),
         ("multipath", multipath::TESTS),
         ("namespaces", namespaces::TESTS),
         ("remains", remains::TESTS),
