@@ -3,9 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
+
+use holdover_base::Rng;
 
 use super::{World, WorldError};
 
@@ -38,17 +40,34 @@ pub struct Transfer {
     receiver: Option<JoinHandle<()>>,
 }
 
-/// The byte at an offset of every transfer.
-fn byte_at(place: u64) -> u8 {
-    (place ^ place >> 8 ^ place >> 16) as u8
+/// The bytes of every transfer: these again and again. Their number is prime, so that no lost or repeated piece of a stream, such as a
+/// window or a power of two, leaves the same bytes.
+fn pattern() -> &'static [u8] {
+    const LEN: usize = 65_521;
+    static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut rng = Rng::new(1);
+        (0..LEN).map(|_| rng.below(256) as u8).collect()
+    });
+    &PATTERN
+}
+
+/// The part of the pattern at an offset of a transfer: at most `len` bytes. Pieces are copied and compared as a whole, as tests without
+/// optimisation transfer gigabytes.
+fn piece(offset: u64, len: usize) -> &'static [u8] {
+    let pattern = pattern();
+    let rest = &pattern[(offset % pattern.len() as u64) as usize..];
+    &rest[..len.min(rest.len())]
 }
 
 fn send(mut to: TcpStream, is_sending: &AtomicBool, pause: Duration) -> std::io::Result<u64> {
     let mut sent = 0;
     while is_sending.load(Ordering::SeqCst) {
-        let chunk: Vec<u8> = (sent..sent + 8000).map(byte_at).collect();
-        to.write_all(&chunk)?;
-        sent += chunk.len() as u64;
+        let end = sent + 8000;
+        while sent < end {
+            let piece = piece(sent, (end - sent) as usize);
+            to.write_all(piece)?;
+            sent += piece.len() as u64;
+        }
         sleep(pause);
     }
     Ok(sent)
@@ -62,10 +81,15 @@ fn receive(mut from: TcpStream, received: &AtomicU64) -> Result<(), String> {
         if read == 0 {
             return Ok(());
         }
-        if buffer[..read].iter().enumerate().any(|(at, &byte)| byte != byte_at(place + at as u64)) {
-            return Err(format!("wrong bytes from offset {place} on"));
+        let mut rest = &buffer[..read];
+        while !rest.is_empty() {
+            let expected = piece(place, rest.len());
+            if !rest.starts_with(expected) {
+                return Err(format!("wrong bytes from offset {place} on"));
+            }
+            place += expected.len() as u64;
+            rest = &rest[expected.len()..];
         }
-        place += read as u64;
         received.store(place, Ordering::SeqCst);
     }
 }
@@ -185,5 +209,44 @@ impl Transfer {
             return Err(TransferError::Wrong(wrong));
         }
         if self.received() == sent { Ok(sent) } else { Err(self.stuck()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the receiver says of 200,000 bytes of a transfer, of which `len` are missing or repeated from an offset on.
+    fn judged(from: u64, lost: u64, repeated: u64) -> (Result<(), String>, u64) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (into, _) = listener.accept().unwrap();
+        let sender = std::thread::spawn(move || {
+            let mut write = |mut offset: u64, end: u64| {
+                while offset < end {
+                    let piece = piece(offset, (end - offset) as usize);
+                    // The receiver closes at the first wrong byte.
+                    if to.write_all(piece).is_err() {
+                        return;
+                    }
+                    offset += piece.len() as u64;
+                }
+            };
+            write(0, from);
+            write(from + lost - repeated, 200_000);
+        });
+        let received = AtomicU64::new(0);
+        let judged = receive(into, &received);
+        sender.join().unwrap();
+        (judged, received.into_inner())
+    }
+
+    #[test]
+    fn a_lost_or_repeated_piece_is_noticed() {
+        assert_eq!(judged(100_000, 0, 0), (Ok(()), 200_000));
+        for len in [1, 1448, 8000, 65_536] {
+            assert!(judged(100_000, len, 0).0.is_err(), "{len} bytes lost");
+            assert!(judged(100_000, 0, len).0.is_err(), "{len} bytes repeated");
+        }
     }
 }
