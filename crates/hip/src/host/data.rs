@@ -216,6 +216,16 @@ impl Host {
         Ok(Accepted { peer, is_newest })
     }
 
+    /// The destination and the transform of a packet of `len` bytes to a peer, as [`Self::begin_seal`] would choose them now. `None` if it
+    /// would fail.
+    pub fn data_path(&mut self, now: Instant, peer: Hit, len: usize) -> Option<(IpAddr, EspSuite)> {
+        let local = &self.local;
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable())?;
+        let dst = association.paths.destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some())?;
+        let (_, dst) = association.route(local, (local.source_for(dst)?, dst));
+        Some((dst, association.secured.as_ref()?.outbound.keys().suite))
+    }
+
     /// Whether a packet of `len` bytes to a peer has a path now: to a verified address, or to another one within the credit.
     pub fn has_path(&mut self, now: Instant, peer: Hit, len: usize) -> bool {
         let local = &self.local;
