@@ -334,7 +334,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("hip down", &[("sudo holdover hip down", "End all associations and the daemon")]),
     ("hip status", &[("sudo holdover hip status --json", "Print JSON")]),
     ("hip top", &[("sudo holdover hip top", "Traffic to and from each peer")]),
-    ("hip ping", &[("sudo holdover hip ping --count 10 server", "Ten echo requests")]),
+    (
+        "hip ping",
+        &[
+            ("sudo holdover hip ping --count 10 server", "Ten echo requests"),
+            ("sudo holdover hip ping server --json | jq .round_trip_s", "For programs: each reply is a line"),
+        ],
+    ),
 ];
 
 /// Whether this program has the command of a line.

@@ -88,11 +88,12 @@ pub fn encode_status(status: &Status) -> String {
     );
     registry.register("rekeyings", "How often keys were changed", counts(peers, |peer| peer.counters.rekeyed));
     proxied(&mut registry, status);
-    let Counters { relayed_hip, relayed_esp, woken, hip_in, hip_out, .. } = status.counters;
+    let Counters { relayed_hip, relayed_esp, woken, hip_in, hip_out, fragments, .. } = status.counters;
     registry.register("hip_received", "HIP packets received", counter(hip_in));
     registry.register("hip_sent", "HIP packets sent", counter(hip_out));
     registry.register("relayed_hip", "HIP packets that were forwarded", counter(relayed_hip));
     registry.register("relayed_esp", "ESP packets that were forwarded", counter(relayed_esp));
+    registry.register("fragments", "Fragments sent of packets that exceed the path's MTU", counter(fragments));
     registry.register("woken", "Packets generated so that TCP resumes after a move", counter(woken));
     registry.register("clients", "Clients that are registered here", gauge(status.clients));
     registry.register("dropped", "Packets that were dropped, by cause", dropped(status));
@@ -203,7 +204,7 @@ mod tests {
             clients: 4,
             proxy: Some(proxy),
             peers: vec![peer],
-            counters: Counters { relayed_esp: 7, unknown_spi: 9, ..Counters::default() },
+            counters: Counters { relayed_esp: 7, unknown_spi: 9, fragments: 8, ..Counters::default() },
         };
         let text = encode_status(&status);
         for line in [
@@ -216,6 +217,7 @@ mod tests {
             "holdover_hip_silent{peer=\"server\"} 0",
             "holdover_hip_held_connections{peer=\"server\"} 6",
             "holdover_hip_relayed_esp_total 7",
+            "holdover_hip_fragments_total 8",
             "holdover_hip_clients 4",
             "holdover_hip_dropped_total{cause=\"unknown_spi\"} 9",
             "holdover_hip_dropped_total{cause=\"unknown_hosts\"} 5",

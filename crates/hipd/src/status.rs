@@ -179,6 +179,9 @@ pub struct Counters {
     /// Packets dropped because they exceed the MTU of the path, answered by an ICMP error.
     #[serde(default)]
     pub too_big: u64,
+    /// Fragments sent of packets that exceed the MTU of the path and may not be refused: of at most 1,280 bytes, and of HIP.
+    #[serde(default)]
+    pub fragments: u64,
     /// Packets dropped because too many waited for an association.
     pub not_waited: u64,
     /// Packets to unknown or unreachable peers, answered by an ICMP error.
@@ -217,6 +220,7 @@ impl core::ops::AddAssign for Counters {
         self.no_path += other.no_path;
         self.not_sealed += other.not_sealed;
         self.too_big += other.too_big;
+        self.fragments += other.fragments;
         self.not_waited += other.not_waited;
         self.unreachable += other.unreachable;
         self.not_for_hits += other.not_for_hits;

@@ -15,14 +15,14 @@ use crate::received::{MAX_EDITED_LEN, Received};
 use crate::{EmitError, Flags, Fragment, Packet, Payload, Segment, Udp};
 
 /// IPv4's total length counts its header.
-const MAX_LEN_V4: usize = u16::MAX as usize;
+pub(crate) const MAX_LEN_V4: usize = u16::MAX as usize;
 /// IPv6's payload length does not count its header; jumbograms (RFC 2675) are not emitted.
-const MAX_LEN_V6: usize = u16::MAX as usize + Ipv6Header::LEN;
+pub(crate) const MAX_LEN_V6: usize = u16::MAX as usize + Ipv6Header::LEN;
 
 impl Packet {
     /// The packet as bytes, checksums included.
     ///
-    /// An IPv4 packet that is not a fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
+    /// An IPv4 packet that is not a [`Fragment`] is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
     /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as
     /// it is, for any protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
     /// changed in its value.
@@ -79,6 +79,15 @@ impl Packet {
         buf.put_slice(&upper.payload[..upper.payload.len().min(room)]);
         buf.truncate(start.saturating_add(max_len));
         Ok(len)
+    }
+
+    /// Protocol and bytes after the IP header, made from the value.
+    pub(crate) fn payload_bytes(&self) -> Result<(u8, Bytes), EmitError> {
+        let upper = Upper::new(self)?;
+        if upper.head_len == 0 {
+            return Ok((upper.protocol, upper.payload.clone()));
+        }
+        Ok((upper.protocol, Bytes::from([upper.head(), upper.payload].concat())))
     }
 
     /// The bytes after the IP header: `bytes` if they may be sent unchanged.
@@ -323,11 +332,12 @@ impl<'a> Upper<'a> {
 
     fn new_fragment(fragment: &'a Fragment, dst: IpAddr) -> Result<Self, EmitError> {
         let offset = fragment_offset(fragment)?;
-        if fragment.offset == 0 && !fragment.more {
-            return Err(EmitError::FragmentIsWhole);
-        }
         if dst.is_ipv4() {
             return Ok(Self::opaque(fragment.protocol, &fragment.payload));
+        }
+        // RFC 8021: senders make no atomic fragments.
+        if fragment.offset == 0 && !fragment.more {
+            return Err(EmitError::FragmentIsWhole);
         }
         let header = Ipv6FragmentHeader {
             next_header: IpNumber(fragment.protocol),

@@ -119,9 +119,15 @@ pub enum EmitError {
         /// The offset in bytes.
         offset: u16,
     },
-    /// The fragment has offset 0 and no more-fragments flag.
-    #[error("fragment has offset 0 and no more-fragments flag")]
+    /// The fragment of an IPv6 packet has offset 0 and no more-fragments flag.
+    #[error("fragment of an IPv6 packet has offset 0 and no more-fragments flag")]
     FragmentIsWhole,
+    /// The MTU has no room for an IP header and 8 bytes.
+    #[error("an MTU of {mtu} bytes has no room for fragments")]
+    NoRoomForFragments {
+        /// The MTU in bytes.
+        mtu: usize,
+    },
     /// IPv4 has 16 bits for the identification of a fragment.
     #[error("fragment identification {id} exceeds IPv4's 16 bits")]
     FragmentId {

@@ -18,6 +18,7 @@ mod encrypted;
 mod error;
 mod experimental;
 mod fast_open;
+mod fragments;
 pub mod fuzz;
 mod headers;
 mod icmp;

@@ -232,7 +232,8 @@ pub struct IcmpEcho {
     pub payload: Bytes,
 }
 
-/// One fragment of a larger packet.
+/// One fragment of a larger packet. With offset 0 and without the more-fragments flag it is a whole IPv4 packet that routers may fragment,
+/// which [`Packet::parse`] does not distinguish from one that they may not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
     /// The identification of the larger packet.

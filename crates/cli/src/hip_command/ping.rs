@@ -1,5 +1,6 @@
 //! `holdover hip ping`.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use holdover_hipd::files::Peers;
+use serde_json::json;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{DirectoryArgs, Failure, wrong};
@@ -20,6 +22,9 @@ pub(super) struct PingArgs {
     /// The number of echo requests.
     #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = within(1..=u16::MAX))]
     count: u16,
+    /// Print a line of JSON for each reply, and one with the totals at the end.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
@@ -37,7 +42,8 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
     let peer = peers.find(&args.peer).map_err(|error| wrong(&error))?;
     let hit = peer.hit().0;
     let (socket, answers) = open(hit)?;
-    let _ = print(&format!("{} ({hit})\n", peer.name));
+    let output = Output { json: args.json };
+    output.begin(&peer.name, hit);
     let (mut sent, mut received) = (0_u16, 0_u16);
     let start = Instant::now();
     let mut sent_at = Vec::new();
@@ -47,7 +53,7 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
         if sent < args.count && now >= due {
             sent_at.push(now);
             if let Err(error) = socket.send(&request(sent)) {
-                let _ = print(&format!("{sent}: {error}\n"));
+                output.error(Some(sent), &error);
             }
             sent += 1;
             continue;
@@ -56,18 +62,59 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
         if sent == args.count && now >= until {
             break;
         }
-        if let Some(number) = answer(&socket, until.saturating_duration_since(now), answers)?
-            && let Some(at) = sent_at.get(usize::from(number))
-        {
-            received += 1;
-            let _ = print(&format!("{number}: {:.1} ms\n", at.elapsed().as_secs_f64() * 1e3));
+        match answer(&socket, until.saturating_duration_since(now), answers) {
+            Ok(number) => {
+                if let Some((number, at)) = number.and_then(|number| Some((number, sent_at.get(usize::from(number))?)))
+                {
+                    received += 1;
+                    output.reply(number, at.elapsed());
+                }
+            }
+            // An ICMP error: the next request may be answered.
+            Err(error) => output.error(None, &error),
         }
     }
-    let _ = print(&format!("{received} of {sent} answered\n"));
-    if received == 0 {
-        let _ = print("see holdover hip status; on the peer the daemon has to run, with this host among its peers\n");
-    }
+    output.end(&peer.name, hit, [sent, received]);
     Ok(if received > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is printed, for people or for programs. A closed pipe ends no measurement.
+struct Output {
+    json: bool,
+}
+
+impl Output {
+    fn line(&self, text: &str, value: &serde_json::Value) {
+        let _ = if self.json { print(&format!("{value}\n")) } else { print(&format!("{text}\n")) };
+    }
+
+    fn begin(&self, name: &str, hit: Ipv6Addr) {
+        if !self.json {
+            let _ = print(&format!("{name} ({hit})\n"));
+        }
+    }
+
+    fn reply(&self, number: u16, after: Duration) {
+        let seconds = after.as_secs_f64();
+        self.line(&format!("{number}: {:.1} ms", seconds * 1e3), &json!({ "number": number, "round_trip_s": seconds }));
+    }
+
+    /// Of the request with this number, or of one of them.
+    fn error(&self, number: Option<u16>, error: &io::Error) {
+        let of = number.map(|number| format!("{number}: ")).unwrap_or_default();
+        self.line(&format!("{of}{error}"), &json!({ "number": number, "error": error.to_string() }));
+    }
+
+    fn end(&self, name: &str, hit: Ipv6Addr, [sent, answered]: [u16; 2]) {
+        self.line(
+            &format!("{answered} of {sent} answered"),
+            &json!({ "peer": name, "hit": hit.to_string(), "sent": sent, "answered": answered }),
+        );
+        if answered == 0 && !self.json {
+            let _ =
+                print("see holdover hip status; on the peer the daemon has to run, with this host among its peers\n");
+        }
+    }
 }
 
 /// An unprivileged ICMP socket (`icmp(7)`), or a raw one for root; and whether it also receives replies for other
@@ -77,7 +124,7 @@ fn open(hit: Ipv6Addr) -> Result<(Socket, Option<u16>), Failure> {
     let connected = |kind| {
         let socket = Socket::new(Domain::IPV6, kind, Some(Protocol::ICMPV6))?;
         socket.connect(&to)?;
-        Ok::<_, std::io::Error>(socket)
+        Ok::<_, io::Error>(socket)
     };
     if let Ok(socket) = connected(Type::DGRAM) {
         return Ok((socket, None));
@@ -99,17 +146,13 @@ fn request(number: u16) -> [u8; LEN] {
 }
 
 /// The sequence number of a reply within the timeout.
-fn answer(socket: &Socket, within: Duration, identifier: Option<u16>) -> Result<Option<u16>, Failure> {
+fn answer(socket: &Socket, within: Duration, identifier: Option<u16>) -> io::Result<Option<u16>> {
     socket.set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2 * LEN];
     let len = match socket.recv(&mut buffer) {
         Ok(len) => len,
-        // Nothing came, or an ICMP error did: the next one may do better.
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
-        Err(error) => {
-            let _ = print(&format!("{error}\n"));
-            return Ok(None);
-        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(error) => return Err(error),
     };
     // SAFETY: the kernel has written this number of bytes.
     let bytes = unsafe { buffer[..len].assume_init_ref() };

@@ -220,7 +220,11 @@ impl Drop for Host {
 
 /// Two hosts that have each other's invitations; no daemon runs.
 pub(crate) fn pair(place: &Place, namespaces: [&Namespace; 2], addresses: [&[&str]; 2], via: &str) -> [Host; 2] {
-    let hosts = [Host::new(place, "mobile", namespaces[0]), Host::new(place, "server", namespaces[1])];
+    introduced([Host::new(place, "mobile", namespaces[0]), Host::new(place, "server", namespaces[1])], addresses, via)
+}
+
+/// The same of hosts that have identities.
+pub(crate) fn introduced(hosts: [Host; 2], addresses: [&[&str]; 2], via: &str) -> [Host; 2] {
     for (index, name) in ["mobile", "server"].into_iter().enumerate() {
         let addresses: String = addresses[index].iter().map(|address| format!(" --address {address}")).collect();
         let invitation = hosts[index].ok(&format!("invite --without-secret --name {name} --via {via}{addresses}"));

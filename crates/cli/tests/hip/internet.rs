@@ -64,6 +64,13 @@ impl Internet {
         host
     }
 
+    /// The link between a host and its router, that of this number, carries less from now on.
+    pub(crate) fn narrow(&self, host: &Namespace, router: usize, mtu: u32) {
+        for (namespace, link) in [(host, LINK), (&self.routers[router], "lan")] {
+            namespace.enter(|| Netlink::open(namespace).unwrap().set_mtu(link, mtu).unwrap()).unwrap();
+        }
+    }
+
     /// Whether the routers drop packets between these two addresses from now on. No host learns of it.
     pub(crate) fn cut_between(&self, addresses: [&str; 2], is_cut: bool) {
         for router in &self.routers {

@@ -13,6 +13,7 @@ mod invite;
 mod kernel_esp;
 mod moves;
 mod multipath;
+mod narrow;
 mod network;
 mod outage;
 mod plain;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         with_agent::TESTS,
         invite::TESTS,
         talk::TESTS,
+        narrow::TESTS,
         wireshark::TESTS,
         multipath::TESTS,
         servers::TESTS,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdover_testbed::{Namespace, Netlink, Route, Tun, TunConfig};
-use holdover_wire::{Checksums, IcmpError, Packet, Payload, Unreachable, pcapng};
+use holdover_wire::{Checksums, IcmpError, Packet, Payload, Unreachable, internet_checksum, pcapng};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Half of a round trip.
@@ -85,7 +85,7 @@ impl Network {
         Self { bindings, mtu, is_cut, mobile, server, is_over, router: Some(router) }
     }
 
-    /// Longer packets are dropped from now on, and their senders told.
+    /// Longer packets are fragmented from now on if they may be, else dropped, and their senders told.
     pub(crate) fn set_mtu(&self, mtu: usize) {
         self.mtu.store(mtu, Ordering::Relaxed);
     }
@@ -193,6 +193,30 @@ fn too_big(bytes: &Bytes, mtu: usize) -> Bytes {
     Packet::new(router.parse().unwrap(), dropped.src, error).emit().unwrap()
 }
 
+/// The fragments of a packet that is too long, if routers may fragment it (RFC 791 section 3.2).
+fn fragments(bytes: &Bytes, mtu: usize) -> Option<Vec<Bytes>> {
+    const HEADER: usize = 20;
+    let field = u16::from_be_bytes([bytes[6], bytes[7]]);
+    let (dont_fragment, more, offset) = (field & 0x4000 != 0, field & 0x2000, usize::from(field & 0x1fff));
+    if bytes[0] != 0x45 || dont_fragment {
+        return None;
+    }
+    let room = (mtu - HEADER) / 8 * 8;
+    let parts: Vec<&[u8]> = bytes[HEADER..].chunks(room).collect();
+    let cut = |(index, part): (usize, &&[u8])| {
+        let mut fragment = [&bytes[..HEADER], part].concat();
+        let more = if index + 1 < parts.len() { 0x2000 } else { more };
+        let len = fragment.len() as u16;
+        fragment[2..4].copy_from_slice(&len.to_be_bytes());
+        fragment[6..8].copy_from_slice(&((offset + index * room / 8) as u16 | more).to_be_bytes());
+        fragment[10..12].fill(0);
+        let sum = internet_checksum(&fragment[..HEADER]);
+        fragment[10..12].copy_from_slice(&sum.to_be_bytes());
+        Bytes::from(fragment)
+    };
+    Some(parts.iter().enumerate().map(cut).collect())
+}
+
 fn route(
     tuns: &[Tun; 3],
     capture: Option<BufWriter<File>>,
@@ -220,11 +244,15 @@ fn route(
                     continue;
                 }
                 let mtu = mtu.load(Ordering::Relaxed);
-                let bytes = if bytes.len() > mtu { too_big(&bytes, mtu) } else { bytes };
-                let Some(bytes) = translate(bytes, bindings) else { continue };
-                if let Some(to) = device(&bytes) {
-                    count += 1;
-                    flying.push(Reverse((Instant::now() + DELAY, count, to, bytes)));
+                let forwarded = match bytes.len() > mtu {
+                    true => fragments(&bytes, mtu).unwrap_or_else(|| vec![too_big(&bytes, mtu)]),
+                    false => vec![bytes],
+                };
+                for bytes in forwarded.into_iter().filter_map(|bytes| translate(bytes, bindings)) {
+                    if let Some(to) = device(&bytes) {
+                        count += 1;
+                        flying.push(Reverse((Instant::now() + DELAY, count, to, bytes)));
+                    }
                 }
             }
         }

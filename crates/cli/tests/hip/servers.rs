@@ -10,6 +10,7 @@ use crate::transfer::{Transfer, Way};
 pub(crate) const TESTS: &[Test] = &[
     ("two_hosts_behind_translators_talk_directly", two_hosts_behind_translators_talk_directly),
     ("data_goes_by_way_of_a_relay_where_ports_are_random", data_goes_by_way_of_a_relay_where_ports_are_random),
+    ("a_relay_reaches_a_client_over_a_narrow_link", a_relay_reaches_a_client_over_a_narrow_link),
     ("a_direct_path_that_dies_is_replaced_by_the_relay", a_direct_path_that_dies_is_replaced_by_the_relay),
     ("both_hosts_move_at_once_and_find_each_other", both_hosts_move_at_once_and_find_each_other),
     ("a_preferred_address_that_is_dead_takes_no_data", a_preferred_address_that_is_dead_takes_no_data),
@@ -74,6 +75,30 @@ fn two_hosts_behind_translators_talk_directly() {
 
 fn data_goes_by_way_of_a_relay_where_ports_are_random() {
     behind_translators("nat-relay", Masquerade::Random);
+}
+
+/// The relay learns of the client's link from the client's router: the sender's packets fit its own path.
+// Claim: Data reaches a relay's client over a link of 1,280 bytes behind a Linux router that translates addresses: the relay sends fragments.
+// It believes ICMP errors that quote an SPI of what it forwards.
+// Tests: `nat::what_is_relayed_leaves_in_fragments_on_a_narrow_path`
+fn a_relay_reaches_a_client_over_a_narrow_link() {
+    let (place, mut internet) = (Place::new("nat-narrow"), Internet::new());
+    let a = internet.host_behind("alice", 1, "198.51.100.1", Masquerade::Random);
+    let b = internet.host_behind("bob", 2, "198.51.100.2", Masquerade::Random);
+    let s = internet.host("server", SERVER);
+    internet.narrow(&b, 1, 1280);
+    let [alice, bob, server] = three(&place, [&a, &b, &s], "relay");
+    alice.ok("ping bob --count 3");
+    for (way, sender) in [(Way::FromMobile, &server), (Way::ToMobile, &bob)] {
+        let fragments = || sender.status()["counters"]["fragments"].as_u64().unwrap();
+        let (start, before) = (Instant::now(), fragments());
+        let transfer = Transfer::start(way, &a, &b, bob.hit());
+        transfer.wait_for_more(2_000_000);
+        let (took, count) = (start.elapsed(), fragments() - before);
+        eprintln!("{way:?}: {took:.1?}, {count} fragments");
+        transfer.end();
+        assert!(took < Duration::from_secs(15) && count > 700, "{way:?}: {took:?}, {count} fragments");
+    }
 }
 
 /// A middlebox begins to drop what goes directly, in the middle of a transfer.

@@ -10,7 +10,7 @@ use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
 use crate::daemon::{Host, PATIENCE, Place, pair, tshark};
-use crate::network::{Attachment, LTE, LTE_V6, Network, SERVER, WIFI};
+use crate::network::{LTE, Network, SERVER, WIFI};
 use crate::transfer::{Transfer, Way};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -21,8 +21,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("another_identity_is_refused", another_identity_is_refused),
     ("connections_survive_a_killed_and_restarted_daemon", connections_survive_a_killed_and_restarted_daemon),
     ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
-    ("a_narrow_path_is_discovered", a_narrow_path_is_discovered),
-    ("a_narrow_interface_is_discovered", a_narrow_interface_is_discovered),
     ("tshark_finds_nothing_malformed", tshark_finds_nothing_malformed),
 ];
 
@@ -37,7 +35,15 @@ fn two_hosts_talk_after_one_command_each() {
     server.up("--metrics 127.0.0.1:9477");
     let pinged = mobile.ok("ping server --count 3");
     assert!(pinged.contains("3 of 3 answered"), "{pinged}");
-    server.ok("ping mobile --count 1");
+    let pinged = server.ok("ping mobile --count 2 --json");
+    let lines: Vec<serde_json::Value> = pinged.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [first, second, totals] = &lines[..] else { panic!("two replies and the totals: {pinged}") };
+    for (number, reply) in [first, second].into_iter().enumerate() {
+        assert_eq!(reply["number"], number, "{pinged}");
+        assert!((0.04..5.0).contains(&reply["round_trip_s"].as_f64().unwrap()), "{pinged}");
+    }
+    let hit = mobile.hit().to_string();
+    assert_eq!(*totals, serde_json::json!({ "peer": "mobile", "hit": hit, "sent": 2, "answered": 2 }));
     let peer = mobile.wait_for("established", |peer| peer["state"] == "ESTABLISHED");
     assert_eq!(peer["name"], "server");
     assert!(peer["packets_in"].as_u64().unwrap() >= 4, "{peer}");
@@ -203,8 +209,11 @@ fn another_identity_is_refused() {
     other.ok(&format!("join {}", invitation.trim()));
     server.up("");
     other.up("");
-    let output = other.run("ping server --count 1");
+    let output = other.run("ping server --count 1 --json");
     assert!(!output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let totals: serde_json::Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
+    assert_eq!((&totals["sent"], &totals["answered"]), (&1.into(), &0.into()), "{printed}");
     assert_ne!(other.peer()["state"], "ESTABLISHED");
     assert_ne!(server.peer()["state"], "ESTABLISHED");
     other.ok("down");
@@ -258,82 +267,6 @@ fn keys_are_changed_and_written_for_wireshark() {
     if let Some(all) = count("esp") {
         let read = count("esp and (tcp.port == 5001 or icmpv6 or ipv6.nxt == 59)").unwrap();
         assert!(all > 3000 && read == all, "{read} of {all} were decrypted");
-    }
-}
-
-/// The two hosts and their network, whose mobile host is attached there.
-fn attached(name: &str, attachment: &Attachment, via: &str) -> (Place, Network, [Host; 2]) {
-    let (place, network) = (Place::new(&format!("{name}-{via}-{}", attachment.link)), Network::new(None));
-    network.attach(attachment);
-    let addresses: [&[&str]; 2] = [&[attachment.address], &SERVER];
-    let hosts = pair(&place, [&network.mobile, &network.server], addresses, via);
-    (place, network, hosts)
-}
-
-/// Full segments in ESP exceed the MTU of a link between the hosts: the sender's TCP is told, in IPv6 and IPv4, and packets of every length
-/// arrive then.
-// Claim: Where a router carries less than full packets, programs are told, over IPv6 and IPv4, with and without UDP: transfers in
-// both directions go on, and after the first 500 kB no packet is refused any more. So they are where the host's own interface
-// carries less (tested over IPv4).
-// Tests: `talk::a_narrow_interface_is_discovered`, `path_mtu::tests::the_longest_inner_packet_fits_and_the_next_one_does_not`,
-// `path_mtu::tests::errors_are_read_as_the_kernel_hands_them_out`, `path_mtu::a_router_that_reports_no_mtu`,
-// `path_mtu::the_mtu_of_an_address_that_is_not_verified_yet`
-fn a_narrow_path_is_discovered() {
-    for (attachment, via) in [(WIFI, "udp"), (WIFI, "ip"), (LTE_V6, "udp"), (LTE_V6, "ip")] {
-        for way in [Way::ToMobile, Way::FromMobile] {
-            let (_place, network, [mut mobile, mut server]) = attached("narrow", &attachment, via);
-            mobile.up("");
-            server.up("");
-            mobile.ok("ping server --count 1");
-            // Inner packets have 1,400 bytes, 1,360 of them in ESP.
-            network.set_mtu(1380);
-            let transfer = Transfer::start(way, &network.mobile, &network.server, server.hit());
-            transfer.wait_for_more(500_000);
-            let sender = if way == Way::ToMobile { &server } else { &mobile };
-            let too_big = || sender.status()["counters"]["too_big"].as_u64().unwrap();
-            let told = too_big();
-            transfer.wait_for_more(500_000);
-            assert!(told > 0 && too_big() == told, "{way:?}, {via}, {}: {told}", attachment.address);
-            transfer.end();
-            // A program with IPv4 only is told an IPv4 packet's length.
-            let lsi: IpAddr = mobile.lsi_of("server").into();
-            echoes(&network.mobile, &network.server, Ipv4Addr::UNSPECIFIED.into(), lsi);
-            let told = network.mobile.enter(|| path_mtu(lsi)).unwrap();
-            eprintln!("{way:?}, {via}, {}: IPv4 programs of the mobile host know {told}", attachment.address);
-            assert!((1260..1400).contains(&told), "{told}");
-        }
-    }
-}
-
-/// The MTU of a path as the kernel here knows it (`IP_MTU`).
-fn path_mtu(address: IpAddr) -> i32 {
-    use std::os::fd::AsRawFd as _;
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-    socket.connect((address, 9)).unwrap();
-    let (mut mtu, mut len) = (0_i32, size_of::<i32>() as u32);
-    // SAFETY: the kernel writes at most `len` bytes, which is the integer's length.
-    let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MTU, (&raw mut mtu).cast(), &raw mut len)
-    };
-    assert_eq!(result, 0);
-    mtu
-}
-
-/// The host's own interface refuses them (`EMSGSIZE`), one by one or in runs.
-fn a_narrow_interface_is_discovered() {
-    for via in ["udp", "ip"] {
-        let (_place, network, [mut mobile, mut server]) = attached("interface", &WIFI, via);
-        let set_mtu = || Netlink::open(&network.mobile).unwrap().set_mtu(WIFI.link, 1380).unwrap();
-        network.mobile.enter(set_mtu).unwrap();
-        mobile.up("");
-        server.up("");
-        let transfer = Transfer::start(Way::FromMobile, &network.mobile, &network.server, server.hit());
-        transfer.wait_for_more(500_000);
-        let counts = || ["not_sent", "too_big"].map(|name| mobile.status()["counters"][name].as_u64().unwrap());
-        let [refused, told] = counts();
-        transfer.wait_for_more(500_000);
-        assert!(refused > 0 && told > 0 && counts()[1] == told, "{via}: {refused} refused, {told} told");
-        transfer.end();
     }
 }
 

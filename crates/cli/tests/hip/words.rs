@@ -209,6 +209,9 @@ fn wrong_words_are_refused() {
         let (code, out, err) = run(&place, &words);
         assert!(code == 2 && out.is_empty() && err.contains(expected), "{words}: {code} {out} {err}");
     }
+    let (code, out, err) = run(&place, "ping nobody --dir d --json");
+    let error: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(code == 2 && err.is_empty() && error["error"].as_str().unwrap().contains("no peer \"nobody\""), "{out}");
     std::fs::write(place.0.join("d/peers.toml"), "[[peer]]\nname = 7\n").unwrap();
     let (code, _, err) = run(&place, "peer list --dir d");
     assert!(code == 1 && err.contains("peers.toml") && err.contains("line 2"), "{err}");

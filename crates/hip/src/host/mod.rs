@@ -23,6 +23,7 @@ mod initiator;
 mod insider;
 mod invitation;
 mod local;
+mod opportunistic;
 mod path_check;
 mod paths;
 mod rate;
@@ -55,29 +56,25 @@ use std::sync::Arc;
 
 use core::net::IpAddr;
 
-use bytes::{Bytes, BytesMut};
 use holdover_base::Instant;
-use holdover_wire::{Packet, Payload};
+use holdover_wire::Packet;
 use rand_core::CryptoRng;
 
 use self::association::Association;
 use self::invitation::Invitations;
 use self::local::{Local, Randomness};
+use self::opportunistic::Opportunistic;
 use self::paths::Status;
 use self::rate::{Rate, SourceRates};
 use self::registry::Registry;
 use self::responder::Responder;
 use self::via::Via;
-use crate::codec::{DomainId, HipPacket, NotifyType, PacketType, Received};
-use crate::esp::{Inbound, OpenError, Outbound};
+use crate::codec::{DomainId, HipPacket, PacketType, Received};
+use crate::esp::{Inbound, Outbound};
 use crate::identity::{Hit, KeyPair};
 
 /// ESP's SPI is in its first four bytes.
 const SPI_LEN: usize = 4;
-/// The most bytes that ESP and an outer IP header add: for the credit of unverified addresses.
-const OVERHEAD: usize = 100;
-/// The most opportunistic exchanges in progress.
-const MAX_OPPORTUNISTIC: usize = 64;
 
 /// How a HIP packet arrived.
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +97,7 @@ pub struct Host {
     local: Local,
     associations: BTreeMap<Hit, Association>,
     responder: Responder,
-    /// I1s without a receiver, by destination. Each is an association without a peer, which R1 provides.
-    opportunistic: Vec<(IpAddr, Association)>,
+    opportunistic: Opportunistic,
     invitations: Invitations,
 }
 
@@ -160,7 +156,7 @@ impl Host {
             local,
             associations: BTreeMap::new(),
             responder,
-            opportunistic: Vec::new(),
+            opportunistic: Opportunistic::default(),
             invitations: Invitations::default(),
         }
     }
@@ -241,26 +237,6 @@ impl Host {
     pub fn connect(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
         let association = self.associations.get_mut(&peer).ok_or(CommandError::NoAddress { peer })?;
         association.connect(&mut self.local, now)
-    }
-
-    /// Begins an exchange with whatever host answers at an address (RFC 7401 section 4.1.8).
-    ///
-    /// # Errors
-    ///
-    /// [`CommandError`] if opportunistic mode is off, or there is nowhere to send from.
-    pub fn connect_opportunistic(&mut self, now: Instant, address: IpAddr) -> Result<(), CommandError> {
-        if !self.local.config.opportunistic || self.opportunistic.len() >= MAX_OPPORTUNISTIC {
-            return Err(CommandError::Opportunistic);
-        }
-        let peer = Hit::UNSPECIFIED;
-        if self.local.source_for(address).is_none() {
-            return Err(CommandError::NoAddress { peer });
-        }
-        let mut association = Association::new(peer);
-        association.paths.add_known(&[address]);
-        association.begin_anew(&mut self.local, now);
-        self.opportunistic.push((address, association));
-        Ok(())
     }
 
     /// Sets this host's addresses, the preferred one first. Peers are notified; exchanges over a removed address restart, and those that
@@ -449,45 +425,16 @@ impl Host {
         }
     }
 
-    /// An R1 for an I1 without a receiver: its sender becomes the peer. `None` if there was no such I1.
-    fn handle_opportunistic_r1(
-        &mut self,
-        now: Instant,
-        r1: &Received,
-        packet: &Packet,
-        arrival: Arrival,
-    ) -> Option<Result<(), Dropped>> {
-        let index = self.opportunistic.iter().position(|(address, _)| *address == packet.src)?;
-        let peer = r1.packet.sender;
-        if self.state(peer) != State::Unassociated {
-            return None;
-        }
-        if peer.suite().is_none() {
-            return Some(Err(Dropped::Suite));
-        }
-        let (_, association) = &mut self.opportunistic[index];
-        association.peer = peer;
-        let result = association.handle_r1(&mut self.local, now, r1, (packet.dst, packet.src), arrival);
-        if result.is_ok() {
-            let (_, association) = self.opportunistic.remove(index);
-            self.associations.insert(peer, association);
-        } else {
-            association.peer = Hit::UNSPECIFIED;
-        }
-        Some(result)
-    }
-
     /// Every deadline at or before `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let opportunistic = self.opportunistic.iter_mut().map(|(_, association)| association);
-        for association in self.associations.values_mut().chain(opportunistic) {
+        for association in self.associations.values_mut().chain(self.opportunistic.iter_mut()) {
             if association.deadline(&self.local).is_some_and(|at| at <= now) {
                 // Unsendable packets are retried when due; there is no one to report to.
                 let _ = association.handle_timeout(&mut self.local, now);
             }
         }
         self.forget_permissions();
-        self.opportunistic.retain(|(_, association)| association.state == State::I1Sent);
+        self.opportunistic.forget_ended();
         self.associations.retain(|_, association| !association.is_forgettable());
     }
 
@@ -514,109 +461,7 @@ impl Host {
 
     /// The next deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let associations =
-            self.associations.values().chain(self.opportunistic.iter().map(|(_, association)| association));
+        let associations = self.associations.values().chain(self.opportunistic.iter());
         associations.filter_map(|association| association.deadline(&self.local)).min()
-    }
-
-    /// Encapsulates a packet between HITs in ESP between addresses.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError`] without an association or a usable address; the owner may [`Host::connect`].
-    pub fn seal(&mut self, now: Instant, packet: &Packet) -> Result<Packet, DataError> {
-        let Encapsulation { src, dst, sealing } = self.begin_seal(now, packet)?;
-        let mut esp = BytesMut::with_capacity(packet.wire_len() + OVERHEAD);
-        sealing.append(packet, &mut esp)?;
-        let outer = Packet::new(src, dst, Payload::Esp(esp.freeze()));
-        Ok(Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..outer })
-    }
-
-    /// Chooses the addresses and the sequence number of a packet between HITs, which the owner encrypts, on any thread.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError`], as [`Host::seal`].
-    pub fn begin_seal(&mut self, now: Instant, packet: &Packet) -> Result<Encapsulation, DataError> {
-        let IpAddr::V6(dst) = packet.dst else { return Err(DataError::NoAssociation) };
-        let (association, local, (src, dst)) = self.path_to(now, Hit(dst), packet.wire_len() + OVERHEAD)?;
-        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
-        let sealing = secured.outbound.begin(packet, &mut *local.rng)?;
-        association.used_at = now;
-        association.note_sent(local, now, (src, dst));
-        Ok(Encapsulation { src, dst, sealing })
-    }
-
-    /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps translators' bindings alive, and shows the peer a
-    /// changed binding: unlike a NOTIFY, it cannot be replayed. Between a relay and its client a NOTIFY goes with it (RFC 9028 section 4.10), and
-    /// if the peer `is_silent`: a peer without the association's keys learns only from a NOTIFY who the sender is.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError`] without an association or a usable address.
-    pub fn keep_alive(&mut self, now: Instant, peer: Hit, is_silent: bool) -> Result<Packet, DataError> {
-        let (association, local, (src, dst)) = self.path_to(now, peer, OVERHEAD)?;
-        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
-        let esp = secured.outbound.seal_dummy(&mut *local.rng)?;
-        association.used_at = now;
-        let is_client = association.client.as_ref().is_some_and(|client| client.has(Service::RelayHip));
-        if (is_silent || is_client || local.registry.has(now, peer, Service::RelayHip))
-            && let Ok(notify) = local.notification(peer, NotifyType::NAT_KEEPALIVE, Bytes::new())
-        {
-            local.send_from(&notify, src, dst);
-        }
-        Ok(Packet::new(src, dst, Payload::Esp(esp)))
-    }
-
-    /// Decapsulates the packet between HITs in ESP, unless it is a dummy.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError`]; the packet is to be dropped.
-    pub fn open(&mut self, now: Instant, packet: &Packet) -> Result<Opened, DataError> {
-        let decrypted = self.begin_open(packet)?.decrypt(packet)?;
-        self.finish_open(now, packet, decrypted)
-    }
-
-    /// Finds the security association of a packet in ESP, which the owner decrypts, on any thread, and passes to [`Host::finish_open`].
-    ///
-    /// # Errors
-    ///
-    /// [`DataError`]; the packet is to be dropped.
-    pub fn begin_open(&self, packet: &Packet) -> Result<Decapsulation, DataError> {
-        let Payload::Esp(esp) = &packet.payload else { return Err(DataError::NoAssociation) };
-        let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
-        let spi = spi.ok_or(DataError::NoAssociation)?;
-        let peer = self.local.spis.get(&spi).ok_or(DataError::NoAssociation)?;
-        let association = self.associations.get(peer).filter(|association| association.is_usable());
-        let secured = association.and_then(|association| association.secured.as_ref());
-        let secured = secured.ok_or(DataError::NoAssociation)?;
-        let old = secured.old_inbound.as_ref().map(|(_, old)| old).filter(|old| old.spi() == spi);
-        Ok(Decapsulation { spi, opening: old.unwrap_or(&secured.inbound).begin(esp)? })
-    }
-
-    /// Whether packets with this SPI are for this host.
-    pub fn has_inbound(&self, spi: u32) -> bool {
-        self.local.spis.contains_key(&spi)
-    }
-
-    /// Takes a decrypted packet: packets are to be passed in the order in which they arrived.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError`]; the packet is to be dropped.
-    pub fn finish_open(&mut self, now: Instant, packet: &Packet, decrypted: Authentic) -> Result<Opened, DataError> {
-        let Authentic { spi, decrypted } = decrypted;
-        let number = decrypted.number();
-        let (inner, peer, is_newest) =
-            self.receive(now, spi, packet.wire_len(), |inbound| match inbound.finish(decrypted) {
-                Ok(inner) => Ok(Some(inner)),
-                Err(OpenError::Dummy) => Ok(None),
-                Err(error) => Err(error),
-            })?;
-        if let Some(association) = self.associations.get_mut(&peer) {
-            association.note_heard(&mut self.local, now, (packet.dst, packet.src), true);
-        }
-        Ok(Opened { peer, inner, spi, number, is_newest })
     }
 }

@@ -237,6 +237,14 @@ impl Host {
         Ok(())
     }
 
+    /// Whether ESP with this SPI is forwarded to an address: a client's, or that of a peer of one.
+    pub fn relays_to(&self, now: Instant, spi: u32, dst: IpAddr) -> bool {
+        self.local.registry.permissions(now, spi).any(|(client, it)| {
+            it.outbound_spi == spi && unmap(it.peer) == dst
+                || it.inbound_spi == spi && self.path_to_client(client).is_some_and(|(_, at)| at == dst)
+        })
+    }
+
     /// The next packet to forward, or to send to a special port.
     pub fn poll_relayed(&mut self) -> Option<Relayed> {
         self.local.relayed.pop_front()

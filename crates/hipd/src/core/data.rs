@@ -19,18 +19,20 @@ use super::{Core, PORT};
 pub enum Outgoing {
     /// A complete one.
     Packet(Packet),
+    /// A complete one that leaves in fragments of at most this many bytes. If it fits, routers may fragment it over IPv4.
+    Fragmentable(Packet, usize),
     /// One that is to be encrypted.
     Data(Data),
 }
 
 impl Outgoing {
-    /// The complete packet.
+    /// The complete packet, also of one that leaves in fragments.
     ///
     /// # Errors
     /// [`SealError`]: there is nothing to send.
     pub fn seal(self) -> Result<Packet, SealError> {
         match self {
-            Self::Packet(packet) => Ok(packet),
+            Self::Packet(packet) | Self::Fragmentable(packet, _) => Ok(packet),
             Self::Data(data) => data.seal(),
         }
     }
@@ -42,6 +44,8 @@ pub struct Data {
     pub(super) inner: Packet,
     pub(super) outer: Encapsulation,
     pub(super) port: Option<u16>,
+    /// The most bytes of its fragments, if it exceeds the path's MTU.
+    pub(super) mtu: Option<usize>,
 }
 
 impl Data {
@@ -53,6 +57,11 @@ impl Data {
     /// The destination port in UDP; `None` without UDP.
     pub const fn port(&self) -> Option<u16> {
         self.port
+    }
+
+    /// The most bytes of its fragments; `None` if it leaves whole.
+    pub const fn fragment_len(&self) -> Option<usize> {
+        self.mtu
     }
 
     /// Hop limit and traffic class of the outer packet.
@@ -72,7 +81,11 @@ impl Data {
         Ok(Packet { ttl, traffic_class, ..Packet::new(src, dst, Payload::Esp(Bytes::new())) })
     }
 
-    fn seal(self) -> Result<Packet, SealError> {
+    /// The complete packet, which may be longer than its path carries.
+    ///
+    /// # Errors
+    /// [`SealError`]: there is nothing to send.
+    pub fn seal(self) -> Result<Packet, SealError> {
         let (mut esp, port) = (BytesMut::new(), self.port);
         let outer = self.append(&mut esp)?;
         let packet = Packet { payload: Payload::Esp(esp.freeze()), ..outer };

@@ -63,6 +63,15 @@ pub(super) fn is_hip(udp: &Udp) -> bool {
     udp.payload.starts_with(&MARKER)
 }
 
+/// Whether a packet is HIP, in UDP or not.
+pub(super) fn carries_hip(packet: &Packet) -> bool {
+    match &packet.payload {
+        Payload::Other { protocol: PROTOCOL, .. } => true,
+        Payload::Udp(udp) => is_hip(udp),
+        _ => false,
+    }
+}
+
 /// Encapsulates a packet in UDP.
 pub(super) fn close(packet: Packet, port: u16) -> Packet {
     let payload: Bytes = match &packet.payload {

@@ -8,7 +8,7 @@ use holdover_hip::identity::Hit;
 use holdover_wire::{Packet, Payload};
 
 use super::encapsulation::{self, receiver_of};
-use super::{CALL_SERVER_AGAIN, Core, Note, Outgoing};
+use super::{CALL_SERVER_AGAIN, Core, Note};
 
 /// The lengths of the packets of a connection that is woken: an ACK, or a full packet.
 const ACK: usize = 80;
@@ -50,7 +50,7 @@ impl Core {
                 match to {
                     RelayTarget::Peer(peer) => self.carry(now, peer, packet, None),
                     RelayTarget::Port(port) => {
-                        self.network.push_back(Outgoing::Packet(encapsulation::close(packet, port)));
+                        self.push_packet(now, encapsulation::close(packet, port));
                     }
                 }
             }
@@ -66,7 +66,7 @@ impl Core {
             Some(port) => encapsulation::close(packet, port),
             None => packet,
         };
-        self.network.push_back(Outgoing::Packet(packet));
+        self.push_packet(now, packet);
     }
 
     /// The port to which a packet to an address of a peer goes in UDP, if its path requires that.

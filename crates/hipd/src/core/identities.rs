@@ -175,7 +175,8 @@ impl Identities {
 
     /// As [`Core::handle_too_big`]: the path is that of all identities.
     pub fn handle_too_big(&mut self, now: Instant, quoted: &Quoted, mtu: u32) {
-        if self.cores_mut().any(|core| core.handle_too_big(now, quoted, mtu)) {
+        let believed = self.cores_mut().find_map(|core| core.handle_too_big(now, quoted, mtu));
+        if let Some(mtu) = believed {
             self.set_path_mtu(now, quoted.dst, mtu);
         }
     }

@@ -42,7 +42,7 @@ pub use self::identities::{Identities, PlainHost, Side};
 use self::invitations::Offers;
 pub use self::invitations::{InvitationState, MAX_OPEN};
 pub use self::lsi::{LsiPrefix, LsiPrefixError};
-use self::path_mtu::PathMtus;
+use self::path_mtu::{Fit, PathMtus};
 use self::path_order::InAll;
 use self::peer::PeerState;
 use self::translation::Translation;
@@ -494,18 +494,21 @@ impl Core {
     }
 
     fn seal(&mut self, now: Instant, peer: Hit, packet: Packet) {
+        let mtu = match self.fit(now, peer, &packet) {
+            Fit::Whole => None,
+            Fit::InFragments(mtu) => Some(mtu),
+            // It takes neither a sequence number nor credit.
+            Fit::TooLong => return,
+        };
         match self.host.begin_seal(now, &packet) {
             Ok(outer) => {
-                if !self.fits(now, peer, &packet, &outer) {
-                    return;
-                }
                 self.counters.sealed += 1;
                 if let Some(state) = self.peers.get_mut(&peer) {
                     state.counters.packets_out += 1;
                     state.counters.bytes_out += packet.wire_len() as u64;
                 }
                 let port = self.way(now, peer, outer.dst, None);
-                self.network.push_back(Outgoing::Data(Data { inner: packet, outer, port }));
+                self.network.push_back(Outgoing::Data(Data { inner: packet, outer, port, mtu }));
             }
             Err(DataError::NoAssociation) => self.wait(now, peer, packet),
             Err(DataError::NoPath) => {

@@ -9,6 +9,7 @@ mod ancillary;
 mod device;
 mod error;
 mod event_log;
+mod fragment_ids;
 mod kernel_sockets;
 mod key_file;
 mod path_mtu;
@@ -427,6 +428,7 @@ impl Daemon {
         let own = self.identities.own();
         (counters.not_sent, counters.not_read) = (self.not_sent + self.workers.not_sent(), self.not_read);
         counters.not_sealed += self.workers.not_sealed();
+        counters.fragments = self.workers.fragments();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             running_s: now.saturating_since(self.started).as_secs_f64(),

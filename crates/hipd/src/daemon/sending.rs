@@ -3,19 +3,24 @@
 //! A packet leaves from the address that the core has chosen, with its hop limit and traffic class. Without UDP it is sent with its IP
 //! header (`IPPROTO_RAW`, `raw(7)`). Data in UDP is sent by the UDP socket, in runs of equal datagrams that pass the network stack as one
 //! (`UDP_SEGMENT`, `udp(7)`).
+//!
+//! What exceeds the path's MTU is cut into fragments here, also data in UDP, each with its IP header: the kernel fragments no packet that
+//! comes with one, and sets "don't fragment" on other data so that routers report their MTU.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use holdover_wire::{Packet, Payload};
+use holdover_wire::{EmitError, Packet, Payload};
 use socket2::{SockAddr, Socket};
 
 use super::ancillary::Control;
+use super::fragment_ids::FragmentIds;
+use super::path_mtu::path_mtu;
 use crate::core::{Data, Outgoing};
 
 /// Datagrams in a run: `UDP_MAX_SEGMENTS` of Linux before 6.9.
@@ -39,6 +44,9 @@ pub(super) struct Senders {
     joins: AtomicBool,
     /// Destinations of packets that were longer than the kernel sends there, and their sources if they were in UDP.
     too_big: Mutex<BTreeSet<(IpAddr, Option<IpAddr>)>>,
+    fragment_ids: FragmentIds,
+    /// Fragments so far.
+    fragments: AtomicU64,
 }
 
 /// The kind of socket for a message.
@@ -70,6 +78,8 @@ struct Message {
     pieces: [Bytes; 2],
     /// Bytes of each payload but the last.
     segment: usize,
+    /// A packet that routers may fragment, and so may this host if its interface is too narrow.
+    fragmentable: Option<Box<Packet>>,
 }
 
 /// A run of datagrams in the making, at the end of a batch's buffer.
@@ -98,7 +108,11 @@ impl Batch {
         for outgoing in packets {
             self.make_room();
             let added = match outgoing {
-                Outgoing::Data(data) => self.push_data(senders, data),
+                Outgoing::Data(data) => match data.fragment_len() {
+                    None => self.push_data(senders, data),
+                    Some(mtu) => data.seal().ok().and_then(|packet| self.push_fragments(senders, packet, mtu)),
+                },
+                Outgoing::Fragmentable(packet, mtu) => self.push_fragments(senders, packet, mtu),
                 Outgoing::Packet(packet) => self.push_packet(&packet),
             };
             self.not_sealed += u64::from(added.is_none());
@@ -122,10 +136,22 @@ impl Batch {
 
     fn push_packet(&mut self, packet: &Packet) -> Option<()> {
         self.finish_run();
-        let payload = packet.emit_pieces(&mut self.bytes).ok()?;
-        let kind = if packet.dst.is_ipv4() { Kind::RawV4 } else { Kind::RawV6 };
-        let pieces = [self.bytes.split().freeze(), payload];
-        self.messages.push(Message { kind, to: socket_addr(packet.dst, 0), path: None, pieces, segment: 0 });
+        let message = Message::of_packet(packet, &mut self.bytes).ok()?;
+        self.messages.push(message);
+        Some(())
+    }
+
+    fn push_fragments(&mut self, senders: &Senders, packet: Packet, mtu: usize) -> Option<()> {
+        self.finish_run();
+        let fragments = senders.cut(&packet, mtu).ok()?;
+        for fragment in &fragments {
+            self.push_packet(fragment)?;
+        }
+        if fragments.len() == 1
+            && let Some(message) = self.messages.last_mut()
+        {
+            message.fragmentable = Some(Box::new(packet));
+        }
         Some(())
     }
 
@@ -156,7 +182,7 @@ impl Batch {
         let Some(Run { path, segment, .. }) = self.run.take() else { return };
         let kind = if path.dst.is_ipv4() { Kind::UdpV4 } else { Kind::UdpV6 };
         let pieces = [Bytes::new(), self.bytes.split().freeze()];
-        self.messages.push(Message { kind, to: path.dst, path: Some(path), pieces, segment });
+        self.messages.push(Message { kind, to: path.dst, path: Some(path), pieces, segment, fragmentable: None });
     }
 
     /// Makes room for a packet. A run stays in one piece.
@@ -179,8 +205,30 @@ impl Batch {
 
 impl Senders {
     /// `udp` are the sockets of both IP versions at the port of HIP.
-    pub(super) const fn new(raw_v4: Socket, raw_v6: Option<Socket>, udp: [Option<Arc<Socket>>; 2]) -> Self {
-        Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true), too_big: Mutex::new(BTreeSet::new()) }
+    pub(super) fn new(raw_v4: Socket, raw_v6: Option<Socket>, udp: [Option<Arc<Socket>>; 2]) -> Self {
+        Self {
+            raw_v4,
+            raw_v6,
+            udp,
+            joins: AtomicBool::new(true),
+            too_big: Mutex::new(BTreeSet::new()),
+            fragment_ids: FragmentIds::new(),
+            fragments: AtomicU64::new(0),
+        }
+    }
+
+    /// How many fragments were made.
+    pub(super) fn fragments(&self) -> u64 {
+        self.fragments.load(Ordering::Relaxed)
+    }
+
+    /// A packet's fragments, or the packet that fits.
+    fn cut(&self, packet: &Packet, mtu: usize) -> Result<Vec<Packet>, EmitError> {
+        let fragments = packet.fragments(mtu, self.fragment_ids.next(packet.src, packet.dst))?;
+        if fragments.len() > 1 {
+            self.fragments.fetch_add(fragments.len() as u64, Ordering::Relaxed);
+        }
+        Ok(fragments)
     }
 
     /// The destinations of packets that the kernel has refused as too long since the last call, and their sources if they were in UDP.
@@ -189,7 +237,7 @@ impl Senders {
     }
 
     fn note(&self, error: &io::Error, to: SocketAddr, path: Option<Path>) {
-        if error.raw_os_error() == Some(libc::EMSGSIZE) {
+        if is_too_long(error) {
             self.too_big.lock().unwrap_or_else(PoisonError::into_inner).insert((to.ip(), path.map(|path| path.src)));
         }
     }
@@ -235,17 +283,21 @@ impl Senders {
     /// Sends each datagram of a refused run by itself: some devices take no runs, and a path may be too narrow for all but the last.
     /// Returns how many were refused.
     fn send_apart(&self, socket: &Socket, message: &Message, error: &io::Error) -> u64 {
-        let Message { kind, to, path, ref pieces, segment } = *message;
+        let Message { kind, to, path, ref pieces, segment, ref fragmentable } = *message;
         let [_, payloads] = pieces;
         if path.is_none() || payloads.len() <= segment {
             self.note(error, to, path);
+            if let Some(packet) = fragmentable.as_ref().filter(|_| is_too_long(error)) {
+                return self.send_in_fragments(socket, packet);
+            }
             tracing::debug!(to = %to.ip(), %error, "cannot send a packet");
             return 1;
         }
         let mut refused = 0;
         for start in (0..payloads.len()).step_by(segment) {
             let payload = payloads.slice(start..payloads.len().min(start + segment));
-            let datagram = Message { kind, to, path, pieces: [Bytes::new(), payload], segment };
+            let pieces = [Bytes::new(), payload];
+            let datagram = Message { kind, to, path, pieces, segment, fragmentable: None };
             if let Err(error) = send_together(socket, &[datagram]) {
                 self.note(&error, to, path);
                 refused += 1;
@@ -256,6 +308,31 @@ impl Senders {
         }
         refused
     }
+
+    /// Sends a packet that exceeds the MTU of this host's interface. Returns how many packets were refused: one or none.
+    fn send_in_fragments(&self, socket: &Socket, packet: &Packet) -> u64 {
+        let send = || -> io::Result<()> {
+            let mtu = path_mtu(packet.dst, Some(packet.src))?;
+            let fragments = self.cut(packet, mtu as usize).map_err(io::Error::other)?;
+            for fragment in &fragments {
+                let message = Message::of_packet(fragment, &mut BytesMut::new()).map_err(io::Error::other)?;
+                send_together(socket, &[message])?;
+            }
+            Ok(())
+        };
+        match send() {
+            Ok(()) => 0,
+            Err(error) => {
+                tracing::debug!(to = %packet.dst, %error, "cannot send a packet in fragments");
+                1
+            }
+        }
+    }
+}
+
+/// Whether a packet exceeds the MTU of this host's interface.
+fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
 /// Whether there is no room at the moment: in the socket's buffer or the interface's queue. The packets are lost, as in a full queue.
@@ -301,6 +378,14 @@ fn send_together(socket: &Socket, messages: &[Message]) -> io::Result<usize> {
 }
 
 impl Message {
+    /// A packet with its header, which is written behind `buffer`.
+    fn of_packet(packet: &Packet, buffer: &mut BytesMut) -> Result<Self, EmitError> {
+        let payload = packet.emit_pieces(buffer)?;
+        let kind = if packet.dst.is_ipv4() { Kind::RawV4 } else { Kind::RawV6 };
+        let pieces = [buffer.split().freeze(), payload];
+        Ok(Self { kind, to: socket_addr(packet.dst, 0), path: None, pieces, segment: 0, fragmentable: None })
+    }
+
     /// How many datagrams or packets it stands for.
     fn datagrams(&self) -> u64 {
         match &self.path {
@@ -349,7 +434,8 @@ mod tests {
         let mut bytes: Vec<u8> = (0..count).flat_map(|number| [&number.to_be_bytes()[..], &[7; 8]].concat()).collect();
         bytes.truncate(bytes.len() - 5);
         let path = Path { src: "127.0.0.1".parse().unwrap(), dst: to, ttl: 64, traffic_class: 0 };
-        Message { kind: Kind::UdpV4, to, path: Some(path), pieces: [Bytes::new(), bytes.into()], segment: 10 }
+        let pieces = [Bytes::new(), bytes.into()];
+        Message { kind: Kind::UdpV4, to, path: Some(path), pieces, segment: 10, fragmentable: None }
     }
 
     /// The kernel refuses a run of this many datagrams (`EINVAL`, as for a path that is too narrow), and accepts each by itself; the next message of

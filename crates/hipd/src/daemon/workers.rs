@@ -182,6 +182,11 @@ impl Workers {
         self.shared.not_sealed.load(Ordering::Relaxed)
     }
 
+    /// How many fragments were sent of packets that exceed their path's MTU.
+    pub(super) fn fragments(&self) -> u64 {
+        self.shared.senders.fragments()
+    }
+
     fn submit(&self, job: Job) {
         let queued = {
             let mut jobs = lock(&self.shared.jobs);

@@ -8,9 +8,9 @@ use holdover_base::{Duration, Instant, Rng};
 use holdover_hip::PredictableRng;
 use holdover_hip::host::{Event, ServerConfig, State};
 use holdover_hip::identity::{Algorithm, KeyPair};
-use holdover_hipd::core::{Core, CoreConfig, Note, PORT};
+use holdover_hipd::core::{Core, CoreConfig, Note, Outgoing, PORT};
 use holdover_hipd::files::{Peer, Peers, Serves, Via};
-use holdover_wire::{Packet, Payload, Udp};
+use holdover_wire::{IcmpError, Packet, Payload, Udp, Unreachable};
 
 use crate::world::{address, next_step};
 
@@ -78,6 +78,8 @@ struct World {
     direct: u64,
     /// These are dropped.
     is_direct_cut: bool,
+    /// Packets that the relay has sent.
+    by_relay: Vec<Packet>,
 }
 
 impl World {
@@ -98,8 +100,9 @@ impl World {
             vec![Some(Translator::new("198.51.100.1", first)), Some(Translator::new("198.51.100.2", second)), None];
         let now = Instant::from_secs(1000);
         let (flying, notes, got) = (BTreeMap::new(), Vec::new(), vec![Vec::new(); 3]);
+        let (count, direct, is_direct_cut, by_relay) = (0, 0, false, Vec::new());
         let mut world =
-            Self { now, hosts, places, translators, flying, count: 0, notes, got, direct: 0, is_direct_cut: false };
+            Self { now, hosts, places, translators, flying, count, notes, got, direct, is_direct_cut, by_relay };
         for index in 0..3 {
             let mut peers = Peers::default();
             for other in (0..3).filter(|other| *other != index) {
@@ -122,6 +125,9 @@ impl World {
                 let leaves = self.translators[index].as_mut().is_none_or(|it| it.leave(&mut packet));
                 if !leaves || packet.dst.to_string().starts_with("192.168.") {
                     continue;
+                }
+                if index == RELAY {
+                    self.by_relay.push(packet.clone());
                 }
                 let is_direct = index != RELAY && packet.dst != self.places[RELAY];
                 self.direct += u64::from(is_direct);
@@ -251,6 +257,39 @@ fn data_goes_by_way_of_the_relay_where_no_path_is_open() {
     world.run_for(Duration::from_secs(4000));
     for number in 200..204 {
         world.talk(number as usize % 2, number);
+    }
+}
+
+/// A router between the relay and its client reports its MTU to the relay.
+#[test]
+fn what_is_relayed_leaves_in_fragments_on_a_narrow_path() {
+    let mut world = established([Mapping::Dependent; 2]);
+    world.by_relay.clear();
+    world.talk(0, 100);
+    let client = address("198.51.100.2");
+    let is_esp = |packet: &Packet| matches!(&packet.payload, Payload::Udp(udp) if udp.payload[..4] != [0; 4]);
+    let relayed = world.by_relay.iter().find(|packet| packet.dst == client && is_esp(packet)).unwrap();
+    let quoted = |packet: &Packet| {
+        let error = IcmpError::quoting_packet(Unreachable::PacketTooBig { mtu: 600 }, packet).unwrap();
+        error.quoted().unwrap()
+    };
+    let (believed, mut forged) = (quoted(relayed), relayed.clone());
+    let Payload::Udp(udp) = &mut forged.payload else { unreachable!() };
+    udp.payload = [&[7; 4], &udp.payload[4..]].concat().into();
+    assert_eq!(world.hosts[RELAY].handle_too_big(world.now, &quoted(&forged), 600), None, "an unknown SPI");
+    assert_eq!(world.hosts[RELAY].handle_too_big(world.now, &believed, 600), Some(600));
+    for (len, fragment_len) in [(400, None), (1300, Some(600))] {
+        let (src, dst) = (world.hosts[0].hit(), world.hosts[1].hit());
+        let udp = Udp { src_port: 1000, dst_port: 2000, payload: vec![7; len].into() };
+        world.hosts[0].handle_inner(world.now, Packet::new(src.0.into(), dst.0.into(), udp));
+        let mut packet = world.hosts[0].poll_network().unwrap();
+        assert!(world.translators[0].as_mut().unwrap().leave(&mut packet));
+        world.hosts[RELAY].handle_network(world.now, Packet::parse(packet.emit().unwrap()).unwrap());
+        match (world.hosts[RELAY].poll_outgoing().unwrap(), fragment_len) {
+            (Outgoing::Packet(packet), None) => assert_eq!(packet.dst, client),
+            (Outgoing::Fragmentable(packet, len), Some(most)) => assert_eq!((packet.dst, len), (client, most)),
+            (other, _) => panic!("{len}: {other:?}"),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
-//! The MTU of paths, and what programs are told.
+//! The MTU of paths: what programs are told, and what leaves in fragments.
 
 use bytes::Bytes;
 use holdover_base::Duration;
+use holdover_hipd::core::Outgoing;
 use holdover_hipd::files::Via;
 use holdover_wire::{IcmpError, Packet, Payload, Udp, Unreachable};
 
@@ -35,7 +36,7 @@ fn a_router_that_reports_no_mtu() {
         assert!(told(&world, 0).is_empty());
         let error = IcmpError::quoting_packet(Unreachable::PacketTooBig { mtu: 0 }, &outer).unwrap();
         let quoted = error.quoted().unwrap();
-        assert!(world.hosts[0].handle_too_big(world.now, &quoted, 0));
+        assert_eq!(world.hosts[0].handle_too_big(world.now, &quoted, 0), Some(1280));
         for packet in [&long, &short] {
             world.send_packet(0, packet);
         }
@@ -61,4 +62,51 @@ fn the_mtu_of_an_address_that_is_not_verified_yet() {
     let packet = datagram(&world, 0, 1400);
     world.send_packet(0, &packet);
     assert_eq!(told(&world, 0).len(), 1);
+}
+
+/// How a host sends a program's datagram: the length of the outer packet, its ESP sequence number, and the length of its fragments if it
+/// leaves in some.
+fn sent(world: &mut World, len: usize) -> Option<(usize, u32, Option<usize>)> {
+    let packet = datagram(world, 0, len);
+    world.hosts[0].handle_inner(world.now, packet);
+    let Outgoing::Data(data) = world.hosts[0].poll_outgoing()? else { panic!("data") };
+    let fragment_len = data.fragment_len();
+    let outer = data.seal().unwrap();
+    let esp = match &outer.payload {
+        Payload::Udp(udp) => &udp.payload,
+        Payload::Esp(esp) => esp,
+        other => panic!("{other}"),
+    };
+    let number = u32::from_be_bytes(*esp[4..].first_chunk().unwrap());
+    assert!(world.hosts[0].poll_outgoing().is_none());
+    Some((outer.wire_len(), number, fragment_len))
+}
+
+// Claim: Packets of programs of up to 1,280 bytes that exceed the path leave in fragments, and no others; longer ones are refused with 1,280
+// bytes, and take no sequence number.
+#[test]
+fn packets_of_1280_bytes_leave_in_fragments_where_they_have_to() {
+    for via in [Via::Ip, Via::Udp] {
+        for mtu in [1300, 1280, 900, 552, 400] {
+            let mut world = talking(via);
+            let (whole, mut last, fragment_len) = sent(&mut world, 1280).unwrap();
+            assert_eq!(fragment_len, None, "the path is not known to be narrow");
+            world.hosts[0].set_path_mtu(world.now, address("198.51.100.2"), mtu);
+            let mtu = mtu as usize;
+            for len in (100..=1280).step_by(20).chain(1230..=1280) {
+                let (outer, number, fragment_len) = sent(&mut world, len).unwrap();
+                assert_eq!(fragment_len, (outer > mtu).then_some(mtu), "{via:?} {mtu} {len}: {outer}");
+                last += 1;
+                assert_eq!(number, last);
+                // With padding, one of 1,281 bytes is as long as one of 1,280.
+                if let Some((outer, number, fragment_len)) = sent(&mut world, 1281) {
+                    last += 1;
+                    assert_eq!((outer, number, fragment_len), (whole, last, None));
+                    assert!(whole <= mtu);
+                } else {
+                    assert!(whole > mtu);
+                }
+            }
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod captures;
 mod corpus;
 mod forward;
+mod fragments;
 mod kernel_packets;
 mod malformed;
 mod round_trip;

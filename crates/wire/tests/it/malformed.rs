@@ -253,7 +253,7 @@ fn values_that_have_no_bytes_are_refused_and_leave_the_buffer_alone() {
         (v4(Udp { payload: long, ..udp() }), EmitError::TooLong { len: 65_564, max: 65_535 }),
         (v4(fragment(9, true)), EmitError::FragmentOffset { offset: 9 }),
         (v6(fragment(9, true)), EmitError::FragmentOffset { offset: 9 }),
-        (v4(fragment(0, false)), EmitError::FragmentIsWhole),
+        (v6(fragment(0, false)), EmitError::FragmentIsWhole),
         (
             v4(Payload::Fragment(Fragment { id: 65_536, offset: 8, more: true, protocol: 6, payload: Bytes::new() })),
             EmitError::FragmentId { id: 65_536 },
