@@ -269,7 +269,8 @@ impl BufferFreeze {
         while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
-                Event::Given { record } => self.take(now, &record),
+                Event::Given { record, .. } => self.take(now, &record),
+                Event::Delivered { .. } => {}
                 Event::Concluded { mobile, .. } => self.conclude(now, mobile),
             }
         }

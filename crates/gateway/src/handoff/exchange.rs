@@ -1,7 +1,6 @@
 //! Requests between supervisor hosts, or base stations, for the connections of mobile hosts, with retransmissions and limits.
 
 use core::net::IpAddr;
-use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use holdover_filter::ControlMessage;
 
 use super::message::{Body, Message};
 use super::repeat::Repeat;
+use super::sending::Sending;
 
 /// Parameters of handoffs between supervisor hosts, or base stations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,10 +58,13 @@ pub(crate) enum Whereabouts {
 pub(crate) enum Event {
     /// A peer requests records: call [`Exchange::give`].
     Wanted { peer: IpAddr, mobile: IpAddr, id: u64 },
-    /// A record has arrived.
-    Given { record: Bytes },
-    /// No more will arrive. If not every peer has answered, one of them may have the records.
-    Concluded { mobile: IpAddr, is_complete: bool },
+    /// A record of a peer's answer to the request `id` has arrived.
+    Given { peer: IpAddr, mobile: IpAddr, id: u64, record: Bytes },
+    /// All records of the last answer about this mobile host have arrived.
+    Delivered { mobile: IpAddr },
+    /// No more will arrive. If not every peer has answered, one of them may have the records; with `is_outdated` a peer has given them to a
+    /// later request.
+    Concluded { mobile: IpAddr, is_complete: bool, is_outdated: bool },
 }
 
 /// The protocol between supervisor hosts. Its owner calls [`Self::handle_message`], [`Self::ask`] and [`Self::handle_timeout`], then
@@ -75,8 +78,8 @@ pub(crate) struct Exchange {
     hosts: BTreeMap<IpAddr, Host>,
     /// Mobile hosts with pending requests to the peers.
     asking: BTreeSet<IpAddr>,
-    /// The last answered request of each peer about each mobile host.
-    answered: BTreeMap<(IpAddr, IpAddr), u64>,
+    /// The last answered request of each peer about each mobile host, and whether its records were taken back.
+    answered: BTreeMap<(IpAddr, IpAddr), (u64, bool)>,
     leaving: BTreeMap<IpAddr, Leaving>,
     events: VecDeque<Event>,
     messages: VecDeque<ControlMessage>,
@@ -90,6 +93,8 @@ struct Host {
     /// The indices of the records received in answer, of each peer.
     got: BTreeMap<IpAddr, BTreeSet<u16>>,
     state: State,
+    /// A peer has given the records to a later request.
+    is_outdated: bool,
     /// When this was last used.
     used_at: Instant,
 }
@@ -114,30 +119,18 @@ struct Leaving {
     to: IpAddr,
     id: u64,
     count: u16,
-    records: BTreeMap<u16, Bytes>,
-    /// The end of the records that were sent.
-    sent_until: u16,
-    repeat: Repeat,
+    sending: Sending,
+    /// When they are forgotten, unless one is confirmed before.
     until: Instant,
 }
 
-/// The most records of one answer in flight, so that an answer of any length fits the queues on its way. The others
-/// follow as these are confirmed.
-const WINDOW: u16 = 64;
-
 impl Leaving {
-    /// The end of the records that may be in flight.
-    fn window_end(&self) -> u16 {
-        let first = self.records.first_key_value();
-        first.map_or(self.count, |(&first, _)| first.saturating_add(WINDOW).min(self.count))
-    }
-
-    /// The messages with the unconfirmed records in `range`.
-    fn messages(&self, mobile: IpAddr, range: Range<u16>) -> Vec<ControlMessage> {
-        let records = self.records.range(range);
-        let messages = records.map(|(&index, record)| {
-            let body = Body::Give { index, count: self.count, record: record.clone() };
-            ControlMessage { peer: self.to, payload: Message { id: self.id, mobile, body }.emit() }
+    /// The messages with the records that are due.
+    fn messages(&mut self, now: Instant, mobile: IpAddr) -> Vec<ControlMessage> {
+        let Self { to, id, count, sending, .. } = self;
+        let messages = sending.take_due(now).into_iter().map(|(index, record)| {
+            let body = Body::Give { index, count: *count, record };
+            ControlMessage { peer: *to, payload: Message { id: *id, mobile, body }.emit() }
         });
         messages.collect()
     }
@@ -194,15 +187,24 @@ impl Exchange {
         }
         let repeat = self.config.repeat(now);
         let state = State::Asking { unanswered, repeat };
-        self.hosts.insert(mobile, Host { id, got: BTreeMap::new(), state, used_at: now });
+        self.hosts.insert(mobile, Host { id, got: BTreeMap::new(), state, is_outdated: false, used_at: now });
         self.asking.insert(mobile);
         self.conclude_if_answered(mobile);
         self.forget_the_oldest();
     }
 
+    /// As [`Self::ask`], also if the peers were asked before: the mobile host has been elsewhere since. Answers to the former request count no
+    /// more.
+    pub(crate) fn ask_anew(&mut self, now: Instant, mobile: IpAddr) {
+        if self.asking.remove(&mobile) {
+            self.hosts.remove(&mobile);
+        }
+        self.ask(now, mobile);
+    }
+
     /// Hands these records to the peer that requested them. They must not be used here from now on.
     pub(crate) fn give(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, records: Vec<Bytes>) {
-        self.answered.insert((peer, mobile), id);
+        self.answered.insert((peer, mobile), (id, false));
         let is_asking = self.asking.contains(&mobile);
         if is_asking && records.is_empty() && self.hosts.get(&mobile).is_some_and(|host| host.id > id) {
             // The peer's request is older: the mobile host has come here since.
@@ -211,25 +213,42 @@ impl Exchange {
         let before = self.hosts.get(&mobile);
         let (own_id, got) = before.map_or((0, BTreeMap::new()), |host| (host.id, host.got.clone()));
         let state = State::Elsewhere { since: now };
-        self.hosts.insert(mobile, Host { id: own_id, got, state, used_at: now });
+        self.hosts.insert(mobile, Host { id: own_id, got, state, is_outdated: false, used_at: now });
         self.asking.remove(&mobile);
         self.forget_the_oldest();
         if records.is_empty() {
             return self.say(peer, Message { id, mobile, body: Body::None });
         }
         let count = u16::try_from(records.len()).unwrap_or(u16::MAX);
-        let records: BTreeMap<u16, Bytes> = (0..count).zip(records).collect();
-        let repeat = self.config.repeat(now);
-        let until = now + self.config.keep;
-        let mut leaving = Leaving { to: peer, id, count, records, sent_until: 0, repeat, until };
-        leaving.sent_until = leaving.window_end();
-        self.messages.extend(leaving.messages(mobile, 0..leaving.sent_until));
+        let sending = Sending::new(now, records, self.config.retry, self.config.tries);
+        let mut leaving = Leaving { to: peer, id, count, sending, until: now + self.config.keep };
+        self.messages.extend(leaving.messages(now, mobile));
         self.leaving.insert(mobile, leaving);
     }
 
     /// Takes back the unconfirmed records of a mobile host.
     pub(crate) fn take_back(&mut self, mobile: IpAddr) -> Vec<Bytes> {
-        self.leaving.remove(&mobile).map_or(Vec::new(), |leaving| leaving.records.into_values().collect())
+        let Some(leaving) = self.leaving.remove(&mobile) else { return Vec::new() };
+        self.answered.insert((leaving.to, mobile), (leaving.id, true));
+        leaving.sending.into_records()
+    }
+
+    /// Answers a request that is older than one that was answered with records.
+    pub(crate) fn give_outdated(&mut self, peer: IpAddr, mobile: IpAddr, id: u64) {
+        self.answered.insert((peer, mobile), (id, true));
+        self.say(peer, Message { id, mobile, body: Body::Elsewhere });
+    }
+
+    /// A mobile host is at a peer whose request will come.
+    pub(crate) fn depart(&mut self, now: Instant, mobile: IpAddr) {
+        if let Some(host) = self.hosts.get_mut(&mobile) {
+            host.state = State::Elsewhere { since: now };
+        }
+    }
+
+    /// Whether records of a mobile host are on their way to a peer.
+    pub(crate) fn is_giving(&self, mobile: IpAddr) -> bool {
+        self.leaving.contains_key(&mobile)
     }
 
     /// Handles a message of a peer. Returns whether it is valid, and from one of the peers.
@@ -241,8 +260,14 @@ impl Exchange {
         }
         let Message { id, mobile, body } = message;
         match body {
-            Body::Ask => self.handle_question(peer, mobile, id),
+            Body::Ask => self.handle_question(now, peer, mobile, id),
             Body::None => self.note_answer(now, peer, mobile, id, None),
+            Body::Elsewhere => {
+                if let Some(host) = self.hosts.get_mut(&mobile).filter(|host| host.id == id) {
+                    host.is_outdated = true;
+                }
+                self.note_answer(now, peer, mobile, id, None);
+            }
             Body::Give { index, count, record } => {
                 let is_asked = self.hosts.get(&mobile).is_some_and(|host| host.id == id);
                 if is_asked {
@@ -258,15 +283,18 @@ impl Exchange {
         true
     }
 
-    fn handle_question(&mut self, peer: IpAddr, mobile: IpAddr, id: u64) {
+    fn handle_question(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
         // Later requests from here get higher numbers, independent of clocks.
         self.last_id = self.last_id.max(id);
-        if let Some(leaving) = self.leaving.get(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id)) {
-            return self.messages.extend(leaving.messages(mobile, 0..leaving.window_end()));
+        let leaving = self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id));
+        if let Some(leaving) = leaving {
+            leaving.sending.handle_question();
+            return self.messages.extend(leaving.messages(now, mobile));
         }
         match self.answered.get(&(peer, mobile)) {
-            Some(&last) if id < last => {}
-            Some(&last) if id == last => self.say(peer, Message { id, mobile, body: Body::None }),
+            Some(&(last, _)) if id < last => {}
+            Some(&(last, false)) if id == last => self.say(peer, Message { id, mobile, body: Body::None }),
+            Some(&(last, true)) if id == last => self.say(peer, Message { id, mobile, body: Body::Elsewhere }),
             // It was late: all peers have answered a request from here since.
             _ if self.is_settled_since(mobile, id) => self.say(peer, Message { id, mobile, body: Body::None }),
             _ => self.events.push_back(Event::Wanted { peer, mobile, id }),
@@ -282,14 +310,13 @@ impl Exchange {
     fn handle_taken(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, index: u16) {
         let leaving = self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id));
         let Some(leaving) = leaving else { return };
-        leaving.records.remove(&index);
-        let next = leaving.sent_until..leaving.window_end();
-        if leaving.records.is_empty() {
+        leaving.sending.handle_taken(now, index);
+        leaving.until = now + self.config.keep;
+        if leaving.sending.is_empty() {
             self.leaving.remove(&mobile);
-        } else if !next.is_empty() {
-            leaving.sent_until = next.end;
-            leaving.repeat = self.config.repeat(now);
-            self.messages.extend(leaving.messages(mobile, next));
+            self.events.push_back(Event::Delivered { mobile });
+        } else {
+            self.messages.extend(leaving.messages(now, mobile));
         }
     }
 
@@ -306,8 +333,9 @@ impl Exchange {
 
     /// Handles an answer: that the peer has nothing, or one of its records.
     fn note_answer(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, record: Option<(u16, u16, Bytes)>) {
+        let begun = self.config.repeat(now);
         let Some(host) = self.hosts.get_mut(&mobile).filter(|host| host.id == id) else { return };
-        let State::Asking { unanswered, .. } = &mut host.state else { return };
+        let State::Asking { unanswered, repeat } = &mut host.state else { return };
         host.used_at = now;
         match record {
             None => {
@@ -316,7 +344,9 @@ impl Exchange {
             Some((index, count, record)) => {
                 let got = host.got.entry(peer).or_default();
                 if got.insert(index) {
-                    self.events.push_back(Event::Given { record });
+                    // A long answer is on its way.
+                    *repeat = begun;
+                    self.events.push_back(Event::Given { peer, mobile, id, record });
                 }
                 if got.len() == usize::from(count) {
                     unanswered.remove(&peer);
@@ -333,7 +363,8 @@ impl Exchange {
         {
             host.state = State::Settled;
             self.asking.remove(&mobile);
-            self.events.push_back(Event::Concluded { mobile, is_complete: true });
+            let is_outdated = host.is_outdated;
+            self.events.push_back(Event::Concluded { mobile, is_complete: true, is_outdated });
         }
     }
 
@@ -359,13 +390,12 @@ impl Exchange {
             // The next packet triggers another request.
             self.hosts.remove(&mobile);
             self.asking.remove(&mobile);
-            self.events.push_back(Event::Concluded { mobile, is_complete: false });
+            self.events.push_back(Event::Concluded { mobile, is_complete: false, is_outdated: false });
         }
         let Self { leaving, messages, .. } = self;
         leaving.retain(|&mobile, leaving| {
-            if leaving.repeat.is_due(now) && leaving.repeat.is_due_again(now) {
-                messages.extend(leaving.messages(mobile, 0..leaving.window_end()));
-            }
+            leaving.sending.handle_timeout(now);
+            messages.extend(leaving.messages(now, mobile));
             leaving.until > now
         });
     }
@@ -383,14 +413,16 @@ impl Exchange {
             State::Asking { repeat, .. } => repeat.at,
             _ => None,
         });
-        let leaving =
-            self.leaving.values().map(|leaving| leaving.repeat.at.map_or(leaving.until, |at| at.min(leaving.until)));
+        let leaving = self
+            .leaving
+            .values()
+            .map(|leaving| leaving.sending.poll_timeout().map_or(leaving.until, |at| at.min(leaving.until)));
         asking.chain(leaving).min()
     }
 
     /// Bytes of records that are not confirmed.
     pub(crate) fn stored_bytes(&self) -> usize {
-        self.leaving.values().flat_map(|leaving| leaving.records.values()).map(Bytes::len).sum()
+        self.leaving.values().map(|leaving| leaving.sending.bytes()).sum()
     }
 
     fn say(&mut self, peer: IpAddr, message: Message) {
@@ -452,6 +484,10 @@ mod tests {
         Body::Give { index, count: 2, record: records()[usize::from(index)].clone() }
     }
 
+    fn given(id: u64, index: usize) -> Event {
+        Event::Given { peer: PEER, mobile: MOBILE, id, record: records()[index].clone() }
+    }
+
     /// A repeated request gets the same records; confirmed ones are not sent again; an older request is not answered.
     #[test]
     fn records_are_sent_until_they_are_taken() {
@@ -463,24 +499,24 @@ mod tests {
         assert_eq!(hears(&mut old, 10, PEER, 7, Body::Ask), []);
         assert_eq!(bodies(&mut old), [give(0), give(1)]);
         assert_eq!(hears(&mut old, 20, PEER, 7, Body::Taken { index: 0 }), []);
-        assert_eq!(old.poll_timeout(), Some(at(200)));
-        old.handle_timeout(at(200));
+        assert_eq!(old.poll_timeout(), Some(at(220)));
+        old.handle_timeout(at(220));
         assert_eq!(bodies(&mut old), [give(1)]);
-        assert_eq!(hears(&mut old, 210, OTHER, 7, Body::Taken { index: 1 }), [], "it was for another peer");
+        assert_eq!(hears(&mut old, 225, OTHER, 7, Body::Taken { index: 1 }), [], "it was for another peer");
         assert_eq!(old.take_back(MOBILE), [records()[1].clone()]);
-        // Everything is confirmed, or taken back: the same request gets nothing, and an older one gets no answer.
-        hears(&mut old, 220, PEER, 7, Body::Ask);
-        assert_eq!(bodies(&mut old), [Body::None]);
-        assert_eq!(hears(&mut old, 230, PEER, 6, Body::Ask), []);
+        // Taken back: the same request gets nothing, and an older one gets no answer.
+        hears(&mut old, 230, PEER, 7, Body::Ask);
+        assert_eq!(bodies(&mut old), [Body::Elsewhere]);
+        assert_eq!(hears(&mut old, 240, PEER, 6, Body::Ask), []);
         assert_eq!(bodies(&mut old), []);
-        assert_eq!(old.whereabouts(at(230), MOBILE), Whereabouts::Elsewhere { since: Duration::from_millis(230) });
+        assert_eq!(old.whereabouts(at(240), MOBILE), Whereabouts::Elsewhere { since: Duration::from_millis(240) });
     }
 
-    /// Of a long answer, a window is in flight: a confirmation of its first record lets the next one follow.
+    /// A long answer is sent as its confirmations arrive, and the request is repeated only when nothing arrives.
     #[test]
-    fn a_long_answer_is_sent_in_a_window() {
+    fn a_long_answer_follows_its_confirmations() {
         let mut old = exchange();
-        let count = 3 * WINDOW;
+        let count = 300;
         let record = |index: u16| Bytes::copy_from_slice(&index.to_be_bytes());
         hears(&mut old, 0, PEER, 7, Body::Ask);
         old.give(at(0), PEER, MOBILE, 7, (0..count).map(record).collect());
@@ -489,23 +525,22 @@ mod tests {
             body => panic!("{body:?}"),
         };
         let indices = |old: &mut Exchange| bodies(old).into_iter().map(index).collect::<Vec<u16>>();
-        assert_eq!(indices(&mut old), Vec::from_iter(0..WINDOW));
+        assert_eq!(indices(&mut old), Vec::from_iter(0..10));
         assert_eq!(old.stored_bytes(), usize::from(count) * 2);
-        // A gap at the beginning holds the window back, and only the gap is repeated.
-        for taken in 1..WINDOW {
-            hears(&mut old, 10, PEER, 7, Body::Taken { index: taken });
+        let (mut gone, mut delivered) = (10, Vec::new());
+        for taken in 0..count {
+            delivered.extend(hears(&mut old, 10 + u64::from(taken), PEER, 7, Body::Taken { index: taken }));
+            gone += indices(&mut old).len();
         }
-        assert!(indices(&mut old).is_empty());
-        old.handle_timeout(at(200));
-        assert_eq!(indices(&mut old), [0]);
-        hears(&mut old, 210, PEER, 7, Body::Taken { index: 0 });
-        assert_eq!(indices(&mut old), Vec::from_iter(WINDOW..2 * WINDOW));
-        assert_eq!(old.poll_timeout(), Some(at(410)), "the time begins again");
-        for taken in WINDOW..count {
-            hears(&mut old, 220, PEER, 7, Body::Taken { index: taken });
-        }
-        assert_eq!(indices(&mut old), Vec::from_iter(2 * WINDOW..count));
+        assert_eq!((gone, delivered), (usize::from(count), vec![Event::Delivered { mobile: MOBILE }]));
         assert_eq!((old.poll_timeout(), old.stored_bytes()), (None, 0));
+        let mut new = exchange();
+        new.ask(at(0), MOBILE);
+        let id = sent(&mut new)[0].1.id;
+        for index in 0..20 {
+            hears(&mut new, 150 * u64::from(index), PEER, id, Body::Give { index, count, record: record(index) });
+        }
+        assert_eq!(new.poll_timeout(), Some(at(150 * 19 + 200)));
     }
 
     /// A request that arrives after a later one from here was answered by all does not take anything away.
@@ -532,15 +567,15 @@ mod tests {
         assert_eq!(asked.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER, OTHER]);
         let id = asked[0].1.id;
         assert_eq!(new.whereabouts(at(1), MOBILE), Whereabouts::Asking);
-        assert_eq!(hears(&mut new, 10, PEER, id, give(1)), [Event::Given { record: records()[1].clone() }]);
+        assert_eq!(hears(&mut new, 10, PEER, id, give(1)), [given(id, 1)]);
         assert_eq!(hears(&mut new, 11, PEER, id, give(1)), [], "once");
         assert_eq!(bodies(&mut new), [Body::Taken { index: 1 }, Body::Taken { index: 1 }]);
         assert_eq!(hears(&mut new, 12, OTHER, id, Body::None), []);
-        new.handle_timeout(at(201));
+        new.handle_timeout(at(211));
         assert_eq!(sent(&mut new).iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER], "one of two is missing");
         assert_eq!(hears(&mut new, 210, PEER, id - 1, give(0)), [], "of an older question");
-        let concluded = Event::Concluded { mobile: MOBILE, is_complete: true };
-        assert_eq!(hears(&mut new, 220, PEER, id, give(0)), [Event::Given { record: records()[0].clone() }, concluded]);
+        let concluded = Event::Concluded { mobile: MOBILE, is_complete: true, is_outdated: false };
+        assert_eq!(hears(&mut new, 220, PEER, id, give(0)), [given(id, 0), concluded]);
         assert_eq!(new.poll_timeout(), None);
         // A lost confirmation is repeated.
         bodies(&mut new);
@@ -582,14 +617,14 @@ mod tests {
             asked += sent(&mut new).len();
         }
         assert_eq!((asked, now), (2 * 7, at(25_400)));
-        assert_eq!(new.poll_event(), Some(Event::Concluded { mobile: MOBILE, is_complete: false }));
+        assert_eq!(new.poll_event(), Some(Event::Concluded { mobile: MOBILE, is_complete: false, is_outdated: false }));
         assert_eq!(new.whereabouts(now, MOBILE), Whereabouts::Unknown);
         let alone = Exchange::new(HandoffConfig::among(Vec::new()), 1);
         let mut alone = Exchange { last_id: u64::MAX, ..alone };
         alone.ask(at(0), OWN);
         assert_eq!(
             alone.poll_event(),
-            Some(Event::Concluded { mobile: OWN, is_complete: true }),
+            Some(Event::Concluded { mobile: OWN, is_complete: true, is_outdated: false }),
             "there are no peers to ask"
         );
     }

@@ -28,6 +28,8 @@ pub enum Body {
     Ask,
     /// The sender has none.
     None,
+    /// The sender has given them to a later request: the mobile host has moved on.
+    Elsewhere,
     /// One of them.
     Give {
         /// Its index, from 0.
@@ -80,6 +82,7 @@ const ASK: u8 = 1;
 const NONE: u8 = 2;
 const GIVE: u8 = 3;
 const TAKEN: u8 = 4;
+const ELSEWHERE: u8 = 5;
 
 impl Message {
     /// The version that this code writes and reads.
@@ -97,6 +100,7 @@ impl Message {
         out.put_u8(match self.body {
             Body::Ask => ASK,
             Body::None => NONE,
+            Body::Elsewhere => ELSEWHERE,
             Body::Give { .. } => GIVE,
             Body::Taken { .. } => TAKEN,
         });
@@ -112,7 +116,7 @@ impl Message {
             }
         }
         match &self.body {
-            Body::Ask | Body::None => {}
+            Body::Ask | Body::None | Body::Elsewhere => {}
             Body::Give { index, count, record } => {
                 out.put_u16(*index);
                 out.put_u16(*count);
@@ -154,6 +158,7 @@ impl Message {
         let body = match kind {
             ASK => Body::Ask,
             NONE => Body::None,
+            ELSEWHERE => Body::Elsewhere,
             GIVE => {
                 let (Ok(index), Ok(count)) = (rest.try_get_u16(), rest.try_get_u16()) else { return Ok(None) };
                 if index >= count {
@@ -186,6 +191,7 @@ mod tests {
         let body = prop_oneof![
             Just(Body::Ask),
             Just(Body::None),
+            Just(Body::Elsewhere),
             any::<u16>().prop_map(|index| Body::Taken { index }),
             (any::<u16>(), 1_u16.., prop::collection::vec(any::<u8>(), 0..2_000))
                 .prop_map(|(index, count, record)| Body::Give { index: index % count, count, record: record.into() }),
@@ -217,7 +223,7 @@ mod tests {
             let mut bytes = bytes;
             if is_sealed && bytes.len() >= 13 {
                 bytes[..3].copy_from_slice(b"HO\x01");
-                (bytes[3], bytes[12]) = (bytes[3] % 5, bytes[12] % 3 + 4);
+                (bytes[3], bytes[12]) = (bytes[3] % 6, bytes[12] % 3 + 4);
                 bytes.extend(crc32(&bytes).to_be_bytes());
             }
             if let Ok(message) = Message::parse(&bytes) {

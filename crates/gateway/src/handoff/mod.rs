@@ -2,6 +2,7 @@
 //! in the path of its packets (M-TCP, section 4.3). The base stations of [`crate::buffer_freeze`] do the same, with records of their own.
 //!
 //! - [`Record`]: the state of a split connection for another supervisor host, in at most [`Record::MAX_BYTES`].
+//! - [`SplitRecord`]: a split connection with the data in its buffers (I-TCP), in [pieces](Piece).
 //! - [`Unsplit`]: the state of a connection that is not split, or a copy of one of its packets, for another base station.
 //! - [`Message`]: the messages between supervisor hosts, or base stations.
 //! - `Exchange` (`exchange.rs`): requests and answers, with their retransmissions.
@@ -28,11 +29,15 @@ mod exchange;
 mod message;
 mod record;
 mod repeat;
+mod sending;
+mod split_record;
 mod unsplit;
 
+pub(crate) use checksum::{checked, crc32};
 pub use exchange::HandoffConfig;
 pub(crate) use exchange::{Event, Exchange, Whereabouts, salt_of};
 pub use message::{Body, Message, MessageError};
 pub use record::{HalfRecord, Record, RecordError};
 pub use repeat::Repeat;
+pub use split_record::{Piece, SplitRecord};
 pub use unsplit::{CopyRecord, StateRecord, Unsplit};

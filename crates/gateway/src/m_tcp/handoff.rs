@@ -120,13 +120,14 @@ impl MTcp {
         while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
-                Event::Given { record } => {
+                Event::Given { record, .. } => {
                     // An invalid record was sent as such, not damaged on its way: repeating the request does not help.
                     if let Ok(record) = Record::parse(&record) {
                         self.take_over(now, &record);
                     }
                 }
-                Event::Concluded { mobile, is_complete } => self.conclude(now, mobile, is_complete),
+                Event::Delivered { .. } => {}
+                Event::Concluded { mobile, is_complete, .. } => self.conclude(now, mobile, is_complete),
             }
         }
         self.settle_changed(now);
