@@ -17,6 +17,7 @@ mod received;
 mod roaming;
 mod script;
 mod split;
+mod split_handoff;
 mod supervisor;
 mod support;
 mod thesis;
