@@ -420,7 +420,7 @@ proptest! {
 
     /// With any losses, duplicates and delays, and any moves of the mobile host: all bytes arrive unchanged. In a download only a report
     /// shows where the mobile host is, once the fixed host has no more to send.
-    // Claim: Over random moves between three base stations of I-TCP, reported or not, with losses and duplicated and late packets and
+    // Claim: Over random moves between three base stations of I-TCP, reported or not (in downloads reported), with losses and duplicated and late packets and
     // control messages: all bytes arrive, none is invented, and no connection is reset.
     #[test]
     fn no_handoff_loses_or_makes_up_a_byte(setup in rough(Just(Station::ITcp), 0.1)) {
