@@ -338,7 +338,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "hip ping",
         &[
             ("sudo holdover hip ping --count 10 server", "Ten echo requests"),
-            ("sudo holdover hip ping server --json | jq .round_trip_s", "For programs: each reply is a line"),
+            (
+                "sudo holdover hip ping server --json | jq '.round_trip_s // empty'",
+                "For programs: each reply is a line",
+            ),
         ],
     ),
 ];

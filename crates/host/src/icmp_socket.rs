@@ -43,7 +43,7 @@ impl Icmp {
 pub struct IcmpSocket(Socket);
 
 impl IcmpSocket {
-    /// Receives messages of type `accepted`, or none.
+    /// Receives messages of type `accepted`, or none. The filter of ICMP knows types below 32; Linux passes messages of other types in any case.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.

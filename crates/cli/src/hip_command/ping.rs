@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,7 +13,7 @@ use serde_json::json;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{DirectoryArgs, Failure, wrong};
-use crate::command_support::{print, within};
+use crate::command_support::{INTERRUPTED, print, stop_on_signals, within};
 
 /// Arguments of `holdover hip ping`.
 #[derive(Args, Debug)]
@@ -42,12 +43,13 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
     let peer = peers.find(&args.peer).map_err(|error| wrong(&error))?;
     let hit = peer.hit().0;
     let (socket, answers) = open(hit)?;
+    let stop = stop_on_signals()?;
     let output = Output { json: args.json };
     output.begin(&peer.name, hit);
     let (mut sent, mut received) = (0_u16, 0_u16);
     let start = Instant::now();
     let mut sent_at = Vec::new();
-    while usize::from(received) < usize::from(args.count) {
+    while received < args.count && !stop.load(Ordering::Relaxed) {
         let due = start + EVERY * u32::from(sent);
         let now = Instant::now();
         if sent < args.count && now >= due {
@@ -75,6 +77,9 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
         }
     }
     output.end(&peer.name, hit, [sent, received]);
+    if stop.load(Ordering::Relaxed) {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     Ok(if received > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -151,7 +156,10 @@ fn answer(socket: &Socket, within: Duration, identifier: Option<u16>) -> io::Res
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2 * LEN];
     let len = match socket.recv(&mut buffer) {
         Ok(len) => len,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        // Nothing in time, or a signal came first.
+        Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     // SAFETY: the kernel has written this number of bytes.

@@ -44,6 +44,7 @@ fn two_hosts_talk_after_one_command_each() {
     }
     let hit = mobile.hit().to_string();
     assert_eq!(*totals, serde_json::json!({ "peer": "mobile", "hit": hit, "sent": 2, "answered": 2 }));
+    interrupted_ping_prints_its_totals(&server);
     let peer = mobile.wait_for("established", |peer| peer["state"] == "ESTABLISHED");
     assert_eq!(peer["name"], "server");
     assert!(peer["packets_in"].as_u64().unwrap() >= 4, "{peer}");
@@ -56,6 +57,18 @@ fn two_hosts_talk_after_one_command_each() {
     server.wait_for("closed", |peer| peer["state"] == "CLOSED");
     assert!(!mobile.run("status").status.success());
     assert!(!mobile.socket().exists());
+}
+
+fn interrupted_ping_prints_its_totals(server: &Host) {
+    let ping = server.spawn("ping mobile --count 1000 --json");
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&ping);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = ping.wait_with_output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let totals: serde_json::Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
+    assert!(totals["sent"] == 1 && totals["answered"] == 1, "{printed}");
+    assert_eq!(output.status.code(), Some(130));
 }
 
 /// The daemon's answer to Prometheus there.

@@ -14,10 +14,13 @@ use holdover_hip::esp::EspSuite;
 use holdover_hip::identity::Hit;
 use holdover_wire::{IcmpError, Packet, Payload, Quoted, Unreachable};
 
+use super::peer::PeerState;
 use super::{Core, Outgoing, PORT, encapsulation};
 
 /// How long a path is believed to be narrow: RFC 1191 section 6.3 and RFC 8201 section 5.3 recommend 10 minutes.
 const LEARNED_FOR: Duration = Duration::from_secs(600);
+/// The most paths that are remembered: more are known as wide.
+const MOST_PATHS: usize = 4096;
 /// Every IPv6 path carries packets of this length (RFC 8200 section 5), and programs send such packets for any reported MTU.
 const LEAST_INNER: usize = 1280;
 /// The shortest MTU that routers are believed to have: over IPv4 that of paths in practice (`net.ipv4.route.min_pmtu` of Linux), over IPv6
@@ -36,7 +39,11 @@ const UDP_PROTOCOL: u8 = 17;
 
 /// The MTUs of paths that were reported as narrow, by the address of the peer.
 #[derive(Default, Debug)]
-pub(super) struct PathMtus(BTreeMap<IpAddr, Learned>);
+pub(super) struct PathMtus {
+    paths: BTreeMap<IpAddr, Learned>,
+    /// The last one expires then.
+    until: Instant,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Learned {
@@ -47,20 +54,31 @@ struct Learned {
 impl PathMtus {
     /// Forgets everything: the paths have changed.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
+    }
+
+    /// Whether no path is known to be narrow.
+    fn is_empty(&self, now: Instant) -> bool {
+        self.until <= now
     }
 
     /// Notes a path's MTU. Returns whether it is less than the one known before.
     fn note(&mut self, now: Instant, address: IpAddr, mtu: u32) -> bool {
-        self.0.retain(|_, it| it.until > now);
-        let before = self.0.get(&address).map_or(u32::MAX, |known| known.mtu);
+        let before = self.get(now, address).map_or(u32::MAX, |known| known as u32);
+        if self.paths.len() >= MOST_PATHS && !self.paths.contains_key(&address) {
+            self.paths.retain(|_, it| it.until > now);
+            if self.paths.len() >= MOST_PATHS {
+                return false;
+            }
+        }
         let mtu = before.min(mtu);
-        self.0.insert(address, Learned { mtu, until: now + LEARNED_FOR });
+        self.until = now + LEARNED_FOR;
+        self.paths.insert(address, Learned { mtu, until: self.until });
         mtu < before
     }
 
     fn get(&self, now: Instant, address: IpAddr) -> Option<usize> {
-        self.0.get(&address).filter(|it| it.until > now).map(|it| it.mtu as usize)
+        self.paths.get(&address).filter(|it| it.until > now).map(|it| it.mtu as usize)
     }
 }
 
@@ -84,16 +102,21 @@ impl Core {
         }
     }
 
-    /// A router has dropped a packet that exceeds an MTU; 0 if it does not report it. Believed if it quotes ESP that this host has sent or
-    /// forwarded, by its SPI, which a host off the path does not know. Returns the MTU that is believed then.
+    /// A router has dropped a packet that exceeds an MTU; 0 if it does not report it. Believed if it quotes ESP that this host sends to an
+    /// address of a peer, or forwards, by its SPI, which a host off the path does not know. Returns the MTU that is believed then.
     pub fn handle_too_big(&mut self, now: Instant, quoted: &Quoted, mtu: u32) -> Option<u32> {
         let spi = quoted_spi(quoted)?;
         let mtu = believed(quoted.dst, mtu)?;
         let is_of =
             |peer: Hit| self.host.security_associations(peer).is_some_and(|(outbound, _)| outbound.spi() == spi);
-        let is_own = self.locators.contains(&quoted.src)
-            && (self.peers.keys().any(|&peer| is_of(peer)) || self.host.relays_to(now, spi, quoted.dst));
-        if !is_own {
+        let is_at = |peer: Hit, state: &PeerState| {
+            self.host.is_expected_at(peer, quoted.dst)
+                || state.addresses.contains(&quoted.dst)
+                || state.servers.contains(&quoted.dst)
+        };
+        let is_to_peer = || self.peers.iter().any(|(&peer, state)| is_of(peer) && is_at(peer, state));
+        let is_own = self.locators.contains(&quoted.src);
+        if !is_own || !(is_to_peer() || self.host.relays_to(now, spi, quoted.dst)) {
             return None;
         }
         self.note_path_mtu(now, quoted.dst, mtu);
@@ -108,7 +131,7 @@ impl Core {
 
     /// How a packet for a peer fits its path; if it does not, its program gets an ICMP error with the length that does.
     pub(super) fn fit(&mut self, now: Instant, peer: Hit, packet: &Packet) -> Fit {
-        if self.path_mtus.0.is_empty() {
+        if self.path_mtus.is_empty(now) {
             return Fit::Whole;
         }
         let len = packet.wire_len();
@@ -270,5 +293,19 @@ mod tests {
         assert_eq!(mtus.get(now + LEARNED_FOR, address), None);
         mtus.note(now + LEARNED_FOR, address, 1450);
         assert_eq!(mtus.get(now + LEARNED_FOR, address), Some(1450));
+        assert!(!mtus.is_empty(now + LEARNED_FOR) && mtus.is_empty(now + LEARNED_FOR * 2));
+    }
+
+    #[test]
+    fn errors_about_many_addresses_take_bounded_memory() {
+        let (mut mtus, now) = (PathMtus::default(), Instant::from_secs(1));
+        let address = |number: u32| IpAddr::from(number.to_be_bytes());
+        for number in 0..3 * MOST_PATHS as u32 {
+            mtus.note(now, address(number), 1300);
+        }
+        assert_eq!(mtus.paths.len(), MOST_PATHS);
+        assert!(mtus.note(now, address(7), 1200), "a known path may become narrower");
+        assert!(mtus.note(now + LEARNED_FOR, address(u32::MAX), 1300), "former ones make room");
+        assert_eq!(mtus.paths.len(), 1);
     }
 }

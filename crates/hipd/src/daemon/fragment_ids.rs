@@ -19,10 +19,16 @@ impl FragmentIds {
         Self { key: RandomState::new(), counter: AtomicU32::new(0) }
     }
 
-    /// The identification of the next packet between these addresses.
+    /// The identification of the next packet between these addresses. Never 0 in the 16 bits of IPv4, which the kernel would replace in each
+    /// fragment by another one (`raw(7)`).
     pub(super) fn next(&self, src: IpAddr, dst: IpAddr) -> u32 {
         let offset = self.key.hash_one((src, dst)) as u32;
-        offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed))
+        loop {
+            let id = offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed));
+            if id as u16 != 0 {
+                return id;
+            }
+        }
     }
 }
 
@@ -37,22 +43,22 @@ mod tests {
         let ids = FragmentIds::new();
         let (own, peer) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([198, 51, 100, 1]));
         // Those of IPv4.
-        let seen: BTreeSet<u16> = (0..=u16::MAX).map(|_| ids.next(own, peer) as u16).collect();
-        assert_eq!(seen.len(), 1 << 16);
+        let seen: BTreeSet<u16> = (0..u16::MAX).map(|_| ids.next(own, peer) as u16).collect();
+        assert!(seen.len() == usize::from(u16::MAX) && !seen.contains(&0));
     }
 
+    /// The distance between identifications for two destinations is another one in each run, so that one of them does not show the other.
     #[test]
-    fn those_of_one_destination_do_not_show_those_of_another_or_of_another_run() {
-        let own = IpAddr::from([192, 0, 2, 1]);
-        let peer = |number| IpAddr::from([198, 51, 100, number]);
+    fn those_of_one_destination_do_not_show_those_of_another() {
+        let [own, one, another] = [1, 2, 3].map(|number| IpAddr::from([192, 0, 2, number]));
         let distances: BTreeSet<u32> = (0..20)
-            .map(|number| {
+            .map(|_| {
                 let ids = FragmentIds::new();
-                let first = ids.next(own, peer(number));
-                ids.next(own, peer(number + 1)).wrapping_sub(first)
+                let first = ids.next(own, one);
+                ids.next(own, another).wrapping_sub(first)
             })
             .collect();
         // Some may be equal by chance, once in some ten million runs.
-        assert_eq!(distances.len(), 20);
+        assert!(distances.len() >= 19, "{distances:?}");
     }
 }

@@ -4,8 +4,8 @@
 //! header (`IPPROTO_RAW`, `raw(7)`). Data in UDP is sent by the UDP socket, in runs of equal datagrams that pass the network stack as one
 //! (`UDP_SEGMENT`, `udp(7)`).
 //!
-//! What exceeds the path's MTU is cut into fragments here, also data in UDP, each with its IP header: the kernel fragments no packet that
-//! comes with one, and sets "don't fragment" on other data so that routers report their MTU.
+//! What exceeds the path's MTU is cut into fragments here, also data in UDP, each with its IP header: the kernel refuses a packet with a
+//! header that exceeds its interface's MTU, and sets "don't fragment" on other data so that routers report theirs.
 
 use std::collections::BTreeSet;
 use std::io;
