@@ -49,7 +49,7 @@ use holdover_gatewayd::features;
 use holdover_testbed::harness::{Harness, Test};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 8;
+const TESTS_AT_A_TIME: usize = 12;
 
 fn main() -> ExitCode {
     if let Some(code) = process::role() {
