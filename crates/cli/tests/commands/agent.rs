@@ -44,7 +44,7 @@ impl DryRun {
 fn a_signal_is_received_and_shown() {
     let place = Place::new("agent-signal");
     let agent = DryRun::start(&place);
-    assert_eq!(place.run("agent signal down --interface lo --socket s").well().out, "told lo\n");
+    assert_eq!(place.run("agent signal down --interface lo --socket s").well().out, "reported to lo\n");
     let status = place.run("agent status --json --socket s").well().json();
     assert_eq!(status["dry_run"], true, "{status}");
     assert_eq!((&status["links"][0]["interface"], &status["links"][0]["state"]), (&"lo".into(), &"down".into()));
