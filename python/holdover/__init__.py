@@ -10,6 +10,7 @@ The module is a thin wrapper around Holdover's Rust libraries: scenarios, runs, 
 
 from . import _holdover, traces
 from .captures import Explained, explain
+from .conformance import Conformance, conformance
 from .congestion import CongestionControl, SendState
 from .errors import HoldoverError, Interrupted, ScenarioError
 from .mechanisms import LinkEvent, Mechanism, Packet, Presence
@@ -23,6 +24,7 @@ __version__ = _holdover.__version__
 
 __all__ = [
     "Claim",
+    "Conformance",
     "CongestionControl",
     "Explained",
     "HoldoverError",
@@ -41,6 +43,7 @@ __all__ = [
     "Table",
     "Verdict",
     "builtin_scenarios",
+    "conformance",
     "explain",
     "open_run",
     "open_sweep",

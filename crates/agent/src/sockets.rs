@@ -16,8 +16,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use holdover_base::Duration;
-use holdover_host::exchange::ExchangeError;
 use holdover_host::inet_diag::InetDiag;
+use holdover_host::netlink_socket::NetlinkSocketError;
 use holdover_mobility::Connection;
 use holdover_wire::TcpInfo;
 
@@ -100,12 +100,12 @@ pub enum SocketDiagError {
     Answer(&'static str),
 }
 
-impl From<ExchangeError> for SocketDiagError {
-    fn from(error: ExchangeError) -> Self {
+impl From<NetlinkSocketError> for SocketDiagError {
+    fn from(error: NetlinkSocketError) -> Self {
         match error {
-            ExchangeError::Socket(error) => Self::Socket(error),
-            ExchangeError::Refused(error) => Self::Refused(error),
-            ExchangeError::Invalid => Self::Answer("the length of a message"),
+            NetlinkSocketError::Socket(error) => Self::Socket(error),
+            NetlinkSocketError::Refused(error) => Self::Refused(error),
+            NetlinkSocketError::Invalid => Self::Answer("the length of a message"),
         }
     }
 }
@@ -174,9 +174,9 @@ impl SocketDiag {
     }
 }
 
-fn not_ended(error: ExchangeError) -> SocketDiagError {
+fn not_ended(error: NetlinkSocketError) -> SocketDiagError {
     match error {
-        ExchangeError::Refused(error) => SocketDiagError::NotEnded(error),
+        NetlinkSocketError::Refused(error) => SocketDiagError::NotEnded(error),
         error => error.into(),
     }
 }

@@ -23,15 +23,15 @@ const PAGE: usize = 20;
 /// A daemon's answer, and how it is drawn.
 pub(crate) trait Top {
     /// The sort keys of the rows.
-    type Order: Order;
+    type SortKey: SortKey;
 
     /// Draws it. The rows are sorted and scrolled as `view` says.
-    fn draw(&self, view: &mut View<Self::Order>, frame: &mut Frame<'_>);
+    fn draw(&self, view: &mut View<Self::SortKey>, frame: &mut Frame<'_>);
 }
 
-/// An order of rows.
-pub(crate) trait Order: Copy + PartialEq + 'static {
-    /// The orders. The first one is the default, and a key selects the next.
+/// What rows are sorted by.
+pub(crate) trait SortKey: Copy + PartialEq + 'static {
+    /// The keys. The first one is the default, and a key selects the next.
     const ALL: &'static [Self];
 
     /// The name in titles: `by ...`.
@@ -43,8 +43,8 @@ pub(crate) const KEYS: &str = "s sort   r reverse   up/down scroll   q quit";
 
 /// How the rows are shown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<O> {
-    pub(crate) order: O,
+pub(crate) struct View<K> {
+    pub(crate) sort_key: K,
     is_reversed: bool,
     /// The first row that is shown.
     offset: usize,
@@ -54,7 +54,7 @@ pub(crate) struct View<O> {
 /// The state of the screen.
 pub(crate) struct Screen<T: Top> {
     pub(crate) answer: Result<T, String>,
-    view: View<T::Order>,
+    view: View<T::SortKey>,
 }
 
 /// The effect of a key.
@@ -95,7 +95,7 @@ pub(crate) fn run<T: Top>(instead: &str, mut ask: impl FnMut() -> Result<T, Stri
 impl<T: Top> Screen<T> {
     pub(crate) fn new(answer: T) -> Self {
         let is_colourful = std::env::var_os("NO_COLOR").is_none();
-        let view = View { order: T::Order::ALL[0], is_reversed: false, offset: 0, is_colourful };
+        let view = View { sort_key: T::SortKey::ALL[0], is_reversed: false, offset: 0, is_colourful };
         Self { answer: Ok(answer), view }
     }
 
@@ -126,7 +126,7 @@ impl<T: Top> Screen<T> {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Step::Quit,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Step::Quit,
-            KeyCode::Char('s') => view.order = next(view.order),
+            KeyCode::Char('s') => view.sort_key = next(view.sort_key),
             KeyCode::Char('r') => view.is_reversed = !view.is_reversed,
             KeyCode::Down | KeyCode::Char('j') => view.offset += 1,
             KeyCode::Up | KeyCode::Char('k') => view.offset = view.offset.saturating_sub(1),
@@ -149,12 +149,12 @@ impl<T: Top> Screen<T> {
     }
 }
 
-fn next<O: Order>(order: O) -> O {
-    let place = O::ALL.iter().position(|&one| one == order).unwrap_or(0);
-    O::ALL[(place + 1) % O::ALL.len()]
+fn next<K: SortKey>(key: K) -> K {
+    let place = K::ALL.iter().position(|&one| one == key).unwrap_or(0);
+    K::ALL[(place + 1) % K::ALL.len()]
 }
 
-impl<O: Order> View<O> {
+impl<K: SortKey> View<K> {
     /// The rows that are shown, of all in order.
     pub(crate) fn shown<'r, R>(&mut self, mut sorted: Vec<&'r R>) -> Vec<&'r R> {
         if self.is_reversed {
@@ -255,7 +255,7 @@ mod tests {
         Fall,
     }
 
-    impl Order for By {
+    impl SortKey for By {
         const ALL: &'static [Self] = &[Self::Rise, Self::Fall];
 
         fn name(self) -> &'static str {
@@ -264,11 +264,11 @@ mod tests {
     }
 
     impl Top for Numbers {
-        type Order = By;
+        type SortKey = By;
 
         fn draw(&self, view: &mut View<By>, frame: &mut Frame<'_>) {
             let mut rows: Vec<&u32> = self.0.iter().collect();
-            rows.sort_by(|a, b| if view.order == By::Rise { a.cmp(b) } else { b.cmp(a) });
+            rows.sort_by(|a, b| if view.sort_key == By::Rise { a.cmp(b) } else { b.cmp(a) });
             let lines: Vec<Line<'_>> = view.shown(rows).iter().map(|row| Line::from(row.to_string())).collect();
             frame.render_widget(Paragraph::new(lines), frame.area());
         }

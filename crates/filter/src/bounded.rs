@@ -6,8 +6,8 @@ use holdover_base::{Duration, Instant};
 
 use crate::Connection;
 
-/// How long closed connections are remembered, for retransmissions; strangers too.
-const LINGER: Duration = Duration::from_secs(60);
+/// How long tables remember closed connections, for retransmissions, and strangers.
+pub const LINGER: Duration = Duration::from_secs(60);
 
 /// The granularity of the order by age.
 const GRAIN: Duration = Duration::from_secs(1);

@@ -34,7 +34,7 @@ mod presence;
 mod window_scale;
 
 pub use agenda::Agenda;
-pub use bounded::{Bounded, LIMIT};
+pub use bounded::{Bounded, LIMIT, LINGER};
 pub use chain::Chain;
 pub use connection::{Connection, tcp_mut};
 pub use connections::{Noted, Table};

@@ -26,6 +26,7 @@
 pub mod comparison;
 mod course;
 mod entry;
+pub mod eviction;
 mod ffi;
 mod flow;
 mod half;

@@ -1,7 +1,6 @@
 //! The gateway's eBPF programs (`bpf/gateway.bpf.c`) on the mobile-facing interface, and their maps.
 
 mod attach;
-mod eviction;
 mod flows;
 mod handed_on;
 mod lists;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use netlink_sys::Socket;
 
-use crate::exchange::{Exchange, NETLINK_GENERIC, NLMSG_HEADER_LEN, Request};
+use crate::netlink_socket::{NETLINK_GENERIC, NLMSG_HEADER_LEN, NetlinkSocket, Request};
 
 /// A socket for queries of one family.
 pub struct Generic {
-    exchange: Exchange,
+    socket: NetlinkSocket,
     family: u16,
     /// The kernel's description of the family.
     description: Vec<Vec<u8>>,
@@ -59,9 +59,9 @@ impl Generic {
     /// # Errors
     /// `ENOENT` if the kernel has none; or it refuses the socket.
     pub fn open(name: &[u8]) -> io::Result<Self> {
-        let exchange = Exchange::open(NETLINK_GENERIC)?;
-        exchange.set_timeout(TIMEOUT)?;
-        let mut generic = Self { exchange, family: CONTROLLER, description: Vec::new() };
+        let socket = NetlinkSocket::open(NETLINK_GENERIC)?;
+        socket.set_timeout(TIMEOUT)?;
+        let mut generic = Self { socket, family: CONTROLLER, description: Vec::new() };
         generic.description = generic.ask(GET_FAMILY, 0, &attribute(FAMILY_NAME, name))?;
         let family = generic.description.iter().find_map(|answer| family_of(answer));
         generic.family = family.ok_or(io::Error::from(rustix::io::Errno::NOENT))?;
@@ -75,7 +75,7 @@ impl Generic {
     pub fn ask(&mut self, command: u8, flags: u16, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let request = request(self.family, command, flags, attributes);
         let mut answers = Vec::new();
-        self.exchange.request(&request, &mut |_, payload| {
+        self.socket.request(&request, &mut |_, payload| {
             answers.extend(payload.get(GENERIC_HEADER_LEN..).map(<[u8]>::to_vec));
         })?;
         Ok(answers)
@@ -84,7 +84,7 @@ impl Generic {
 
 impl AsFd for Generic {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.exchange.as_fd()
+        self.socket.as_fd()
     }
 }
 

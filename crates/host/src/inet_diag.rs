@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use netlink_packet_core::NLM_F_DUMP;
 
-use crate::exchange::{Exchange, ExchangeError, NETLINK_SOCK_DIAG, Request};
+use crate::netlink_socket::{NETLINK_SOCK_DIAG, NetlinkSocket, NetlinkSocketError, Request};
 
 /// A request for sockets, and the type of its answers.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -61,7 +61,7 @@ pub struct Found {
 
 /// Queries and ends the sockets of one network namespace.
 #[derive(Debug)]
-pub struct InetDiag(Exchange);
+pub struct InetDiag(NetlinkSocket);
 
 impl InetDiag {
     /// Opens it in the calling thread's network namespace; it may be used from any thread.
@@ -69,14 +69,14 @@ impl InetDiag {
     /// # Errors
     /// The socket cannot be opened.
     pub fn open() -> io::Result<Self> {
-        Exchange::open(NETLINK_SOCK_DIAG).map(Self)
+        NetlinkSocket::open(NETLINK_SOCK_DIAG).map(Self)
     }
 
     /// Calls `each` with the answer about every socket of a family and protocol, in these states.
     ///
     /// # Errors
-    /// See [`ExchangeError`].
-    pub fn dump(&mut self, request: &InetDiagRequest, each: &mut dyn FnMut(&[u8])) -> Result<(), ExchangeError> {
+    /// See [`NetlinkSocketError`].
+    pub fn dump(&mut self, request: &InetDiagRequest, each: &mut dyn FnMut(&[u8])) -> Result<(), NetlinkSocketError> {
         // A kernel without sockets of that kind, or without the module that reports them, has none to report.
         none_if_gone(self.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, request, each)).map(drop)
     }
@@ -85,8 +85,8 @@ impl InetDiag {
     /// socket; `None` without one.
     ///
     /// # Errors
-    /// See [`ExchangeError`].
-    pub fn query(&mut self, request: &InetDiagRequest) -> Result<Option<Vec<u8>>, ExchangeError> {
+    /// See [`NetlinkSocketError`].
+    pub fn query(&mut self, request: &InetDiagRequest) -> Result<Option<Vec<u8>>, NetlinkSocketError> {
         let mut found = None;
         let result = self.request(SOCK_DIAG_BY_FAMILY, 0, request, &mut |answer| found = Some(answer.to_vec()));
         none_if_gone(result).map(|_| found)
@@ -95,10 +95,10 @@ impl InetDiag {
     /// The TCP connection with exactly these addresses and ports, listening sockets aside; `None` without one.
     ///
     /// # Errors
-    /// See [`ExchangeError`].
-    pub fn find(&mut self, request: &InetDiagRequest) -> Result<Option<Found>, ExchangeError> {
+    /// See [`NetlinkSocketError`].
+    pub fn find(&mut self, request: &InetDiagRequest) -> Result<Option<Found>, NetlinkSocketError> {
         let Some(answer) = self.query(request)? else { return Ok(None) };
-        let found = Found::parse(&answer).ok_or(ExchangeError::Invalid)?;
+        let found = Found::parse(&answer).ok_or(NetlinkSocketError::Invalid)?;
         Ok(Some(found).filter(|found| found.state != LISTEN && found.ends == request.ends))
     }
 
@@ -106,8 +106,8 @@ impl InetDiag {
     /// program gets `ECONNABORTED`, and its peer a reset if reachable. Returns whether it existed.
     ///
     /// # Errors
-    /// See [`ExchangeError`]: also if the kernel cannot end sockets (`CONFIG_INET_DIAG_DESTROY`), or not for this process.
-    pub fn end(&mut self, request: &InetDiagRequest, may: impl Fn(&Found) -> bool) -> Result<bool, ExchangeError> {
+    /// See [`NetlinkSocketError`]: also if the kernel cannot end sockets (`CONFIG_INET_DIAG_DESTROY`), or not for this process.
+    pub fn end(&mut self, request: &InetDiagRequest, may: impl Fn(&Found) -> bool) -> Result<bool, NetlinkSocketError> {
         let Some(found) = self.find(request)?.filter(may) else { return Ok(false) };
         let request = InetDiagRequest { cookie: found.cookie, ..request.clone() };
         // It may have ended meanwhile.
@@ -117,8 +117,8 @@ impl InetDiag {
     /// Whether the kernel ends sockets for this process. Tries it with a cookie that no socket has.
     ///
     /// # Errors
-    /// See [`ExchangeError`].
-    pub fn probe_end(&mut self) -> Result<(), ExchangeError> {
+    /// See [`NetlinkSocketError`].
+    pub fn probe_end(&mut self) -> Result<(), NetlinkSocketError> {
         let request = InetDiagRequest { cookie: [0; 8], ..InetDiagRequest::new(AF_INET, libc::IPPROTO_TCP as u8) };
         none_if_gone(self.request(SOCK_DESTROY, 0, &request, &mut |_| {})).map(drop)
     }
@@ -129,7 +129,7 @@ impl InetDiag {
         flags: u16,
         request: &InetDiagRequest,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<(), NetlinkSocketError> {
         self.0.request(&Request { kind, flags, payload: request.to_bytes() }, &mut |header, answer| {
             if header.message_type == SOCK_DIAG_BY_FAMILY {
                 each(answer);
@@ -139,7 +139,7 @@ impl InetDiag {
 }
 
 /// The kernel has no such socket (any more).
-fn none_if_gone(result: Result<(), ExchangeError>) -> Result<Option<()>, ExchangeError> {
+fn none_if_gone(result: Result<(), NetlinkSocketError>) -> Result<Option<()>, NetlinkSocketError> {
     match result {
         Err(error) if matches!(error.refusal(), Some(libc::ENOENT | libc::ESTALE)) => Ok(None),
         result => result.map(Some),

@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`Namespace`] | network namespaces, and threads that live in them |
-//! | [`exchange`] | netlink requests of any protocol and their answers |
+//! | [`netlink_socket`] | netlink requests of any protocol and their answers |
 //! | [`Requests`] | rtnetlink requests and their answers, as messages |
 //! | [`Monitor`] | rtnetlink notifications: changes of interfaces, neighbours, addresses, routes and rules |
 //! | [`Netlink`] | rtnetlink requests as in `ip link`, `ip address`, `ip route` and `ip neighbour` |
@@ -55,7 +55,6 @@ pub mod control_line;
 pub mod control_socket;
 pub mod dependents;
 pub mod ebpf;
-pub mod exchange;
 pub mod feature;
 pub mod generic_netlink;
 pub mod icmp_socket;
@@ -69,6 +68,7 @@ mod namespace;
 pub mod neighbour_frames;
 pub mod neighbours;
 mod netlink;
+pub mod netlink_socket;
 pub mod nl80211;
 pub mod notify;
 pub mod offload;

@@ -7,11 +7,11 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::RouteNetlinkMessage;
 
-use crate::exchange::{Exchange, NETLINK_ROUTE, split};
+use crate::netlink_socket::{NETLINK_ROUTE, NetlinkSocket, split};
 
 /// A socket for requests. It may be used from any thread: it stays in the namespace in which it was opened.
 #[derive(Debug)]
-pub struct Requests(Exchange);
+pub struct Requests(NetlinkSocket);
 
 impl Requests {
     /// In the network namespace of the calling thread.
@@ -19,7 +19,7 @@ impl Requests {
     /// # Errors
     /// The socket cannot be opened.
     pub fn open() -> io::Result<Self> {
-        Exchange::open(NETLINK_ROUTE).map(Self)
+        NetlinkSocket::open(NETLINK_ROUTE).map(Self)
     }
 
     /// Sends one request and collects the answer. Messages of unknown types are left out.

@@ -5,7 +5,7 @@ use std::io;
 use holdover_base::{BitRate, ByteCount};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
-use crate::exchange::{Exchange, NETLINK_ROUTE, Request};
+use crate::netlink_socket::{NETLINK_ROUTE, NetlinkSocket, Request};
 
 /// Limits what an interface sends, in the network namespace of the calling thread: the interface with this index, the bytes that it sends
 /// at once, and those that wait.
@@ -15,7 +15,7 @@ use crate::exchange::{Exchange, NETLINK_ROUTE, Request};
 pub fn limit(index: u32, rate: BitRate, burst: ByteCount, queue: ByteCount) -> io::Result<()> {
     let payload = message(index, rate, burst, queue);
     let request = Request { kind: libc::RTM_NEWQDISC, flags: NLM_F_CREATE | NLM_F_REPLACE, payload };
-    Ok(Exchange::open(NETLINK_ROUTE)?.request(&request, &mut |_, _| {})?)
+    Ok(NetlinkSocket::open(NETLINK_ROUTE)?.request(&request, &mut |_, _| {})?)
 }
 
 /// `linux/rtnetlink.h`.

@@ -42,7 +42,7 @@ pub struct RetransmissionTriggerConfig {
     /// it open.
     pub counts: bool,
     /// How the other end is made to retransmit, if it does not know by itself.
-    pub relay: Relay,
+    pub peer: PeerTrigger,
     /// Whether congestion state is reset when the attachment is new and the timer has not expired since the cut.
     pub forced_slow_start: bool,
     /// The shortest time between triggers on each connection, from any source. Another is postponed until then.
@@ -56,7 +56,7 @@ impl Default for RetransmissionTriggerConfig {
         Self {
             after: AfterRetransmit::Reset,
             counts: false,
-            relay: Relay::Option,
+            peer: PeerTrigger::Option,
             forced_slow_start: true,
             min_interval: Duration::from_millis(500),
         }
@@ -65,7 +65,7 @@ impl Default for RetransmissionTriggerConfig {
 
 /// How the other end is made to retransmit after an asymmetric indicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Relay {
+pub enum PeerTrigger {
     /// It is not.
     None,
     /// By the Immediate Retransmission option, on the next segment if it has room, otherwise on a separate ACK; on
@@ -200,8 +200,9 @@ impl RetransmissionTrigger {
         let connection = Connection { local: tcp.local(), remote: tcp.remote() };
         let (outstanding, ran_out) = (tcp.unacked(), tcp.backoff() > 0);
         let slow_start = self.config.forced_slow_start && indicator.moved && !ran_out && tcp.state().is_synchronized();
-        let relay = if indicator.symmetric || !tcp.state().is_synchronized() { Relay::None } else { self.config.relay };
-        if outstanding == 0 && !slow_start && relay == Relay::None {
+        let peer =
+            if indicator.symmetric || !tcp.state().is_synchronized() { PeerTrigger::None } else { self.config.peer };
+        if outstanding == 0 && !slow_start && peer == PeerTrigger::None {
             return;
         }
         if !self.may_fire(now, connection, indicator) {
@@ -217,9 +218,9 @@ impl RetransmissionTrigger {
             tcp.force_slow_start();
             self.note(now, connection, "slow start");
         }
-        match relay {
-            Relay::None => {}
-            Relay::Option => {
+        match peer {
+            PeerTrigger::None => {}
+            PeerTrigger::Option => {
                 self.requests = self.requests.wrapping_add(1);
                 let request = Request {
                     number: self.requests,
@@ -237,7 +238,7 @@ impl RetransmissionTrigger {
                 }
                 self.note(now, connection, "asked");
             }
-            Relay::DuplicateAcks { segments, piggyback } => {
+            PeerTrigger::DuplicateAcks { segments, piggyback } => {
                 let ride = if piggyback { u8::try_from(outstanding).unwrap_or(u8::MAX) } else { 0 };
                 tcp.send_acks(segments.max(4).saturating_sub(ride));
                 self.note(now, connection, "sent ACKs");

@@ -11,7 +11,7 @@ use holdover_wire::{Packet, Udp};
 
 use crate::config::{Amount, Bulk, FlowConfig, OnOff, RequestResponse, Traffic};
 use crate::error::WorldError;
-use crate::external::Order;
+use crate::external::ShellCommand;
 use crate::flow::{End, Flow};
 use crate::frame::ZEROS;
 use crate::host::Host;
@@ -53,7 +53,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) flow_id: FlowId,
     pub(crate) flow: &'a mut Flow,
     pub(crate) host: &'a mut Host,
-    pub(crate) orders: &'a mut VecDeque<Order>,
+    pub(crate) shell_commands: &'a mut VecDeque<ShellCommand>,
 }
 
 impl Turn<'_> {
@@ -66,7 +66,12 @@ impl Turn<'_> {
         let local = SocketAddr::new(self.flow.address(end), 0);
         let remote = SocketAddr::new(self.flow.address(end.other()), self.flow.port);
         if self.host.external {
-            return self.orders.push_back(Order::Connect { flow: self.flow_id, end, local: local.ip(), remote });
+            return self.shell_commands.push_back(ShellCommand::Connect {
+                flow: self.flow_id,
+                end,
+                local: local.ip(),
+                remote,
+            });
         }
         let opened = if config.fast_open.max_pending > 0 {
             let data = self.first_data(end);
@@ -267,13 +272,13 @@ impl Turn<'_> {
 
     fn shutdown(&mut self, end: End) {
         if self.host.external {
-            self.orders.push_back(Order::Shutdown { flow: self.flow_id, end });
+            self.shell_commands.push_back(ShellCommand::Shutdown { flow: self.flow_id, end });
         } else if let Some(connection) = self.connection_mut(end) {
             connection.shutdown_write();
         }
     }
 
-    /// Orders the rest of the data to be written elsewhere, in one order.
+    /// Commands the rest of the data to be written elsewhere, at once.
     fn order_write(&mut self, end: End) {
         let exchange = &mut self.flow.exchange;
         let (bytes, until) = match (self.flow.config.traffic, end) {
@@ -290,7 +295,7 @@ impl Turn<'_> {
             _ => return,
         };
         if bytes > 0 {
-            self.orders.push_back(Order::Write { flow: self.flow_id, end, bytes, until });
+            self.shell_commands.push_back(ShellCommand::Write { flow: self.flow_id, end, bytes, until });
         }
         if let Traffic::Bulk(_) = self.flow.config.traffic {
             self.shutdown(end);

@@ -8,7 +8,7 @@
 //! 2. [`World::handle_interface`] for each packet that a host's kernel has sent ([`World::handle_raw`] for other frames of an interface
 //!    attached to a link), [`World::handle_socket_event`] for events of its applications, [`World::handle_sample`] for the state of a
 //!    sampled socket;
-//! 3. [`World::poll_order`] until `None`, and executes each order;
+//! 3. [`World::poll_shell_command`] until `None`, and executes each command;
 //! 4. waits for packets, for events, or until [`World::next_deadline`].
 //!
 //! A router can be external as well ([`World::set_external_router`]): its kernel forwards. The ends of a link can be interfaces of kernels
@@ -24,7 +24,7 @@
 //! [`World::handle_raw`]: crate::World::handle_raw
 //! [`World::handle_socket_event`]: crate::World::handle_socket_event
 //! [`World::handle_sample`]: crate::World::handle_sample
-//! [`World::poll_order`]: crate::World::poll_order
+//! [`World::poll_shell_command`]: crate::World::poll_shell_command
 //! [`World::next_deadline`]: crate::World::next_deadline
 
 use core::net::{IpAddr, SocketAddr};
@@ -37,9 +37,9 @@ use crate::flow::End;
 use crate::frame::Frame;
 use crate::ids::{FlowId, LinkId, NodeId};
 
-/// An order to the shell of external hosts.
+/// A command for the shell of external hosts.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Order {
+pub enum ShellCommand {
     /// A packet has arrived at a host, past its mechanisms, or at an external router: pass it to the kernel, through the interface that is
     /// attached to the frame's link if there is one.
     Deliver {
@@ -72,7 +72,7 @@ pub enum Order {
         /// When it stops writing even if data remain.
         until: Option<Instant>,
     },
-    /// An application writes no data beyond earlier orders.
+    /// An application writes no data beyond earlier commands.
     Shutdown {
         /// The flow.
         flow: FlowId,
@@ -125,8 +125,8 @@ pub enum SocketEvent {
     Failed(ConnectionError),
 }
 
-impl Order {
-    /// The order to send this datagram.
+impl ShellCommand {
+    /// The command to send this datagram.
     pub(crate) fn datagram(flow: FlowId, packet: &Packet) -> Option<Self> {
         let Payload::Udp(udp) = &packet.payload else { return None };
         Some(Self::Datagram {

@@ -78,7 +78,7 @@ pub use config::{
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;
-pub use external::{Order, SocketEvent};
+pub use external::{ShellCommand, SocketEvent};
 pub use flow::{ConnectionReport, End, FlowReport, FlowStatus, Reconnection, SenderState};
 pub use frame::Frame;
 #[cfg(feature = "identity")]

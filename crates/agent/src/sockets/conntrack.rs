@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use holdover_host::exchange::{Exchange, NETLINK_NETFILTER, Request};
 use holdover_host::generic_netlink::{attribute, value};
 use holdover_host::inet_diag::family_of;
+use holdover_host::netlink_socket::{NETLINK_NETFILTER, NetlinkSocket, Request};
 use holdover_mobility::Connection;
 
 use super::SocketDiagError;
@@ -32,7 +32,7 @@ const IPPROTO_TCP: u8 = 6;
 
 /// Queries the tracked connections of one network namespace: that of the thread which opens it.
 #[derive(Debug)]
-pub(crate) struct Conntrack(Exchange);
+pub(crate) struct Conntrack(NetlinkSocket);
 
 /// Source and destination of the packets of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ struct Tuple {
 impl Conntrack {
     /// Opens it in the calling thread's network namespace.
     pub(crate) fn open() -> Result<Self, SocketDiagError> {
-        Exchange::open(NETLINK_NETFILTER).map(Self).map_err(SocketDiagError::Socket)
+        NetlinkSocket::open(NETLINK_NETFILTER).map(Self).map_err(SocketDiagError::Socket)
     }
 
     /// The connection as its socket in a container has it, from its addresses on an interface of this host; `None` if it

@@ -14,7 +14,7 @@ use ratatui::widgets::Paragraph;
 
 use super::text;
 use crate::command_support::with_causes;
-use crate::top::{self, Columns, KEYS, Order, Top, View};
+use crate::top::{self, Columns, KEYS, SortKey, Top, View};
 
 /// The sort keys of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub(super) fn run(socket: &Path) -> ExitCode {
 }
 
 impl Top for Status {
-    type Order = SortBy;
+    type SortKey = SortBy;
 
     fn draw(&self, view: &mut View<SortBy>, frame: &mut Frame<'_>) {
         let remarks: Vec<Line<'_>> = self.links.iter().flat_map(text::link_remarks).map(Line::from).collect();
@@ -58,8 +58,8 @@ impl Top for Status {
         LINKS.draw(frame, links, " links ".to_owned(), rows);
         frame.render_widget(Paragraph::new(remarks), notes);
         let mut sorted: Vec<&ConnectionStatus> = self.connections.iter().collect();
-        view.order.sort(&mut sorted);
-        let title = format!(" {} connections, by {} ", self.connections_in_all, view.order.name());
+        view.sort_key.sort(&mut sorted);
+        let title = format!(" {} connections, by {} ", self.connections_in_all, view.sort_key.name());
         let shown = view.shown(sorted);
         let rows = shown.iter().map(|one| (text::connection_cells(one).to_vec(), Style::new()));
         CONNECTIONS.draw(frame, connections, title, rows);
@@ -80,7 +80,7 @@ impl SortBy {
     }
 }
 
-impl Order for SortBy {
+impl SortKey for SortBy {
     const ALL: &'static [Self] = &[Self::Idle, Self::Received, Self::Sent, Self::RoundTrip, Self::Actions];
 
     fn name(self) -> &'static str {

@@ -12,7 +12,7 @@ use ratatui::widgets::Paragraph;
 
 use super::text;
 use crate::command_support::with_causes;
-use crate::top::{self, Columns, KEYS, Order, Top, View};
+use crate::top::{self, Columns, KEYS, SortKey, Top, View};
 
 /// The sort keys of mobile hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ fn look(socket: &Path) -> Result<Gateway, ClientError> {
 }
 
 impl Top for Gateway {
-    type Order = SortBy;
+    type SortKey = SortBy;
 
     fn draw(&self, view: &mut View<SortBy>, frame: &mut Frame<'_>) {
         let summary = text::status(&self.status);
@@ -54,8 +54,8 @@ impl Top for Gateway {
         let [head, below, foot] = areas.areas(frame.area());
         frame.render_widget(Paragraph::new(summary), head);
         let mut sorted: Vec<&MobileLine> = self.mobiles.iter().collect();
-        view.order.sort(&mut sorted);
-        let title = format!(" {} mobile hosts, by {} ", sorted.len(), view.order.name());
+        view.sort_key.sort(&mut sorted);
+        let title = format!(" {} mobile hosts, by {} ", sorted.len(), view.sort_key.name());
         let shown = view.shown(sorted);
         let rows = shown.iter().map(|mobile| {
             let colour = match mobile.standing.as_str() {
@@ -74,7 +74,7 @@ impl Top for Gateway {
     }
 }
 
-impl Order for SortBy {
+impl SortKey for SortBy {
     const ALL: &'static [Self] = &[Self::Away, Self::Waiting, Self::Silent, Self::Address];
 
     fn name(self) -> &'static str {

@@ -12,7 +12,7 @@ use ratatui::widgets::Paragraph;
 
 use super::text;
 use crate::command_support::with_causes;
-use crate::top::{self, Columns, KEYS, Order, Top, View};
+use crate::top::{self, Columns, KEYS, SortKey, Top, View};
 
 /// The sort keys of peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,15 +65,15 @@ fn rates(before: Option<&Status>, now: &Status, peer: &PeerStatus) -> [f64; 2] {
 }
 
 impl Top for Host {
-    type Order = SortBy;
+    type SortKey = SortBy;
 
     fn draw(&self, view: &mut View<SortBy>, frame: &mut Frame<'_>) {
         let areas = Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)]);
         let [head, below, foot] = areas.areas(frame.area());
         frame.render_widget(Paragraph::new(text::summary(&self.status)), head);
         let mut sorted: Vec<&Peer> = self.peers.iter().collect();
-        view.order.sort(&mut sorted);
-        let title = format!(" {} peers, by {} ", sorted.len(), view.order.name());
+        view.sort_key.sort(&mut sorted);
+        let title = format!(" {} peers, by {} ", sorted.len(), view.sort_key.name());
         let shown = view.shown(sorted);
         let rows = shown.iter().map(|peer| {
             let colour = match (peer.status.is_moving, peer.status.state.as_str()) {
@@ -91,7 +91,7 @@ impl Top for Host {
 /// The columns of addresses and moves are dropped first.
 const PEERS: Columns<'_> = Columns { names: &text::PEER_COLUMNS, widths: &[20, 12, 24, 10, 10, 5], given_up: &[2, 5] };
 
-impl Order for SortBy {
+impl SortKey for SortBy {
     const ALL: &'static [Self] = &[Self::Rate, Self::Moves, Self::Name];
 
     fn name(self) -> &'static str {

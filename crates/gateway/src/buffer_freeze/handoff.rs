@@ -36,7 +36,7 @@ use super::arriving::Arriving;
 use super::{BufferFreeze, BufferFreezeConfig, State, mark_lost, watch};
 use crate::cache::Cache;
 use crate::freeze::last_ack;
-use crate::handoff::{CopyRecord, Event, Exchange, HandoffConfig, Message, StateRecord, Unsplit, Whereabouts};
+use crate::handoff::{CopyRecord, Event, HandoffConfig, Message, RecordRequests, StateRecord, Unsplit, Whereabouts};
 use crate::path::{FlowPath, is_shut};
 use crate::stragglers::STRAGGLERS;
 use crate::timer::LocalTimer;
@@ -51,7 +51,7 @@ const MOST_ARRIVING: usize = 10_000;
 /// The other base stations, and packets on their way from them.
 #[derive(Debug)]
 pub(super) struct Peers {
-    exchange: Exchange,
+    requests: RecordRequests,
     arriving: BTreeMap<Connection, Arriving>,
     /// Mobile hosts whose presence is reported, and whether they are here.
     reported: BTreeMap<IpAddr, bool>,
@@ -62,7 +62,7 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn new(config: HandoffConfig, salt: u16) -> Self {
         Self {
-            exchange: Exchange::new(config, salt),
+            requests: RecordRequests::new(config, salt),
             arriving: BTreeMap::new(),
             reported: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -70,20 +70,20 @@ impl Peers {
     }
 
     pub(super) fn handle_message(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        self.exchange.handle_message(now, message)
+        self.requests.handle_message(now, message)
     }
 
     pub(super) fn poll_message(&mut self) -> Option<ControlMessage> {
-        self.exchange.poll_message()
+        self.requests.poll_message()
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let arriving = self.arriving.values().map(Arriving::poll_timeout);
-        self.exchange.poll_timeout().into_iter().chain(arriving).chain(self.leaving.values().copied()).min()
+        self.requests.poll_timeout().into_iter().chain(arriving).chain(self.leaving.values().copied()).min()
     }
 
     pub(super) fn stored_bytes(&self) -> usize {
-        self.exchange.stored_bytes() + self.arriving.values().map(Arriving::bytes).sum::<usize>()
+        self.requests.stored_bytes() + self.arriving.values().map(Arriving::bytes).sum::<usize>()
     }
 
     /// Whether copies of a connection are missing.
@@ -98,7 +98,7 @@ impl Peers {
 
     /// The waiting packets of a connection; `None` if too many connections have some.
     fn arriving(&mut self, now: Instant, connection: Connection) -> Option<&mut Arriving> {
-        let keep = self.exchange.keep();
+        let keep = self.requests.keep();
         if self.arriving.len() >= MOST_ARRIVING && !self.arriving.contains_key(&connection) {
             return None;
         }
@@ -127,7 +127,7 @@ impl BufferFreeze {
         }
         let mobile = connection.mobile().ip();
         let is_reported = peers.reported.contains_key(&mobile);
-        let asks = match peers.exchange.whereabouts(now, mobile) {
+        let asks = match peers.requests.whereabouts(now, mobile) {
             Whereabouts::Elsewhere { since }
                 if is_reported || direction == Direction::Outgoing || since < STRAGGLERS =>
             {
@@ -138,7 +138,7 @@ impl BufferFreeze {
             Whereabouts::Asking | Whereabouts::Settled => false,
         };
         if asks {
-            peers.exchange.ask(now, mobile);
+            peers.requests.ask(now, mobile);
             self.handle_peers(now);
         }
         false
@@ -154,7 +154,7 @@ impl BufferFreeze {
         }
         let stored = path.value(connection).map_or(0, |state| state.cache.bytes());
         let may_come = !is_known(path, connection)
-            && peers.exchange.whereabouts(now, connection.mobile().ip()) == Whereabouts::Asking;
+            && peers.requests.whereabouts(now, connection.mobile().ip()) == Whereabouts::Asking;
         if may_come {
             // It begins to wait unless too many connections do.
             let _ = peers.arriving(now, connection);
@@ -225,7 +225,7 @@ impl BufferFreeze {
             }
             Presence::Moved => {
                 peers.reported.insert(mobile, false);
-                if !matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
+                if !matches!(peers.requests.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
                     peers.leaving.insert(mobile, now + ASKED_WITHIN);
                 }
             }
@@ -236,15 +236,15 @@ impl BufferFreeze {
     /// A mobile host has arrived: its connections may be at another base station.
     pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
-        if matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
-            peers.exchange.ask(now, mobile);
+        if matches!(peers.requests.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
+            peers.requests.ask(now, mobile);
             self.handle_peers(now);
         }
     }
 
     pub(super) fn handle_peers_timeout(&mut self, now: Instant) {
         let Some(peers) = &mut self.peers else { return };
-        peers.exchange.handle_timeout(now);
+        peers.requests.handle_timeout(now);
         peers.arriving.retain(|_, arriving| !arriving.is_over(now));
         let late = peers
             .arriving
@@ -266,7 +266,7 @@ impl BufferFreeze {
 
     /// Handles the requests and answers of the peers.
     pub(super) fn handle_peers(&mut self, now: Instant) {
-        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
+        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.requests.poll_event()) {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
                 Event::Given { record } => self.take(now, &record),
@@ -277,12 +277,12 @@ impl BufferFreeze {
 
     /// A peer requests a mobile host's connections: hands them on.
     fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
-        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.exchange.is_asking_since(mobile, id)) {
+        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.requests.is_asking_since(mobile, id)) {
             // The mobile host has come here since.
-            return peers.exchange.give(now, peer, mobile, id, Vec::new());
+            return peers.requests.give(now, peer, mobile, id, Vec::new());
         }
         let is_known = self.path.live_of(mobile).into_iter().any(|known| self.path.acked(known).is_some());
-        if !is_known && self.peers.as_ref().is_some_and(|peers| peers.exchange.has_to_wait(mobile, id)) {
+        if !is_known && self.peers.as_ref().is_some_and(|peers| peers.requests.has_to_wait(mobile, id)) {
             // The requested records may arrive here first. The peer repeats its request.
             return;
         }
@@ -303,10 +303,10 @@ impl BufferFreeze {
         }
         records.append(&mut copies);
         // The arrival of these was not confirmed; if another peer requests them, its own are newer.
-        records.extend(peers.exchange.take_back(mobile));
+        records.extend(peers.requests.take_back(mobile));
         peers.leaving.remove(&mobile);
         away.remove(&mobile);
-        peers.exchange.give(now, peer, mobile, id, records);
+        peers.requests.give(now, peer, mobile, id, records);
     }
 
     /// Handles a record. An invalid one was sent as such, not damaged on its way: repeating the request does not help.
@@ -378,7 +378,7 @@ impl BufferFreeze {
     /// All peers have answered, or will not answer. The other connections have no record.
     fn conclude(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
-        for record in peers.exchange.take_back(mobile) {
+        for record in peers.requests.take_back(mobile) {
             // Its arrival elsewhere was not confirmed, and no peer had a newer one.
             self.take(now, &record);
         }

@@ -34,7 +34,7 @@ pub enum Body {
         index: u16,
         /// The number of records.
         count: u16,
-        /// A [`Record`](super::Record) of a split connection, or an [`Unsplit`](super::Unsplit) of one that is not.
+        /// A [`ConnectionRecord`](super::ConnectionRecord) of a split connection, or an [`Unsplit`](super::Unsplit) of one that is not.
         record: Bytes,
     },
     /// Confirms the arrival of a record.

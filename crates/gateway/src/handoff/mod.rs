@@ -1,10 +1,10 @@
 //! **Handoff of connections between supervisor hosts**: the state of a mobile host's connections moves to the supervisor host that is now
 //! in the path of its packets (M-TCP, section 4.3). The base stations of [`crate::buffer_freeze`] do the same, with records of their own.
 //!
-//! - [`Record`]: the state of a split connection for another supervisor host, in at most [`Record::MAX_BYTES`].
+//! - [`ConnectionRecord`]: the state of a split connection for another supervisor host, in at most [`ConnectionRecord::MAX_BYTES`].
 //! - [`Unsplit`]: the state of a connection that is not split, or a copy of one of its packets, for another base station.
 //! - [`Message`]: the messages between supervisor hosts, or base stations.
-//! - `Exchange` (`exchange.rs`): requests and answers, with their retransmissions.
+//! - `RecordRequests` (`requests.rs`): requests and answers, with their retransmissions.
 //!
 //! The *new* supervisor host sends the request: its link layer, or a packet of an unknown connection, shows that a mobile host has arrived.
 //! It asks all its peers, as it need not know which of them served the host. The one that has the connections stops them, sends a record of
@@ -24,15 +24,15 @@
 //! handoff, so that an old one is not taken for the newest.
 
 mod checksum;
-mod exchange;
 mod message;
 mod record;
 mod repeat;
+mod requests;
 mod unsplit;
 
-pub use exchange::HandoffConfig;
-pub(crate) use exchange::{Event, Exchange, Whereabouts, salt_of};
 pub use message::{Body, Message, MessageError};
-pub use record::{HalfRecord, Record, RecordError};
+pub use record::{ConnectionRecord, HalfRecord, RecordError};
 pub use repeat::Repeat;
+pub use requests::HandoffConfig;
+pub(crate) use requests::{Event, RecordRequests, Whereabouts, salt_of};
 pub use unsplit::{CopyRecord, StateRecord, Unsplit};

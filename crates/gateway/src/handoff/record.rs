@@ -19,7 +19,7 @@ use super::checksum::{checked, crc32};
 /// two window shifts (1 each), two bytes of zero, TS.Recent, the next value of the timestamp clock, SRTT in microseconds (4 each); and the
 /// CRC-32 of all preceding bytes (4). That is 100 bytes with IPv4 and 124 with IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record {
+pub struct ConnectionRecord {
     /// How many times the connection was handed on, this time included.
     pub epoch: u32,
     /// The fixed host and the mobile host.
@@ -104,7 +104,7 @@ const HEAD_BYTES: usize = 16;
 const HALF_BYTES: usize = 36;
 const CHECKSUM_BYTES: usize = 4;
 
-impl Record {
+impl ConnectionRecord {
     /// The version that this code writes and reads.
     pub const VERSION: u8 = 1;
     /// The longest record.
@@ -337,7 +337,7 @@ mod tests {
         })
     }
 
-    fn record() -> impl Strategy<Value = Record> {
+    fn record() -> impl Strategy<Value = ConnectionRecord> {
         let ends = (any::<bool>(), any::<u64>(), any::<u64>(), 1_u16.., 1_u16..);
         ends.prop_flat_map(|(is_ipv6, fixed, mobile, fixed_port, mobile_port)| {
             let address = |number: u64| -> IpAddr {
@@ -350,7 +350,7 @@ mod tests {
             let (local, remote) =
                 (SocketAddr::new(address(fixed), fixed_port), SocketAddr::new(address(mobile), mobile_port));
             (half(remote, local), half(local, remote), any::<u32>(), any::<u32>(), any::<bool>()).prop_map(
-                move |(fixed, mobile, epoch, cwnd_segments, holds)| Record {
+                move |(fixed, mobile, epoch, cwnd_segments, holds)| ConnectionRecord {
                     epoch,
                     connection: Connection::between(local, remote),
                     fixed,
@@ -367,8 +367,8 @@ mod tests {
         fn a_record_comes_out_as_it_went_in(record in record()) {
             let bytes = record.emit();
             prop_assert_eq!(bytes.len(), if record.connection.fixed().is_ipv6() { 124 } else { 100 });
-            prop_assert!(bytes.len() <= Record::MAX_BYTES);
-            prop_assert_eq!(Record::parse(&bytes), Ok(record));
+            prop_assert!(bytes.len() <= ConnectionRecord::MAX_BYTES);
+            prop_assert_eq!(ConnectionRecord::parse(&bytes), Ok(record));
         }
 
         /// Damages up to four adjacent bytes, or two that are not adjacent; truncates, or extends.
@@ -384,11 +384,11 @@ mod tests {
                 *byte ^= change;
             }
             if damaged != bytes {
-                prop_assert_eq!(Record::parse(&damaged), Err(RecordError::Checksum { len: bytes.len() }));
+                prop_assert_eq!(ConnectionRecord::parse(&damaged), Err(RecordError::Checksum { len: bytes.len() }));
             }
-            prop_assert!(Record::parse(&bytes[..cut.index(bytes.len())]).is_err());
+            prop_assert!(ConnectionRecord::parse(&bytes[..cut.index(bytes.len())]).is_err());
             let longer = [&bytes[..], &more].concat();
-            prop_assert!(Record::parse(&longer).is_err());
+            prop_assert!(ConnectionRecord::parse(&longer).is_err());
         }
 
         /// Any bytes: no panic, and accepted ones are emitted unchanged. Half of the cases have a valid checksum.
@@ -397,13 +397,13 @@ mod tests {
             mut bytes in prop::collection::vec(any::<u8>(), 0..200), is_sealed in any::<bool>(), is_plausible in any::<bool>(),
         ) {
             if is_plausible && bytes.len() > 3 {
-                (bytes[0], bytes[1]) = (Record::VERSION, Record::SPLIT);
+                (bytes[0], bytes[1]) = (ConnectionRecord::VERSION, ConnectionRecord::SPLIT);
                 bytes.resize(if bytes[3] & 1 == 1 { 120 } else { 96 }, 0);
             }
             if is_sealed {
                 bytes.extend(crc32(&bytes).to_be_bytes());
             }
-            let parsed = Record::parse(&bytes);
+            let parsed = ConnectionRecord::parse(&bytes);
             if let Ok(record) = parsed {
                 prop_assert_eq!(&record.emit()[..], &bytes[..]);
             }
@@ -430,17 +430,18 @@ mod tests {
         };
         let half = HalfRecord { resumption, snd_max: Seq::new(10), is_fin_sent: false };
         let connection = Connection::between(resumption.remote, resumption.local);
-        let record = Record { epoch: 1, connection, fixed: half, mobile: half, holds: false, cwnd_segments: 4 };
+        let record =
+            ConnectionRecord { epoch: 1, connection, fixed: half, mobile: half, holds: false, cwnd_segments: 4 };
         let error = |at: usize, value: u8| {
             let mut bytes = record.emit().to_vec();
             bytes[at] = value;
             let end = bytes.len() - CHECKSUM_BYTES;
             let sum = crc32(&bytes[..end]);
             bytes[end..].copy_from_slice(&sum.to_be_bytes());
-            Record::parse(&bytes).expect_err("it cannot be")
+            ConnectionRecord::parse(&bytes).expect_err("it cannot be")
         };
         let field = |field| RecordError::Field { field };
-        assert_eq!(error(0, 2), RecordError::Version { version: 2, expected: Record::VERSION });
+        assert_eq!(error(0, 2), RecordError::Version { version: 2, expected: ConnectionRecord::VERSION });
         assert_eq!(error(1, 9), RecordError::Kind { kind: 9 });
         assert_eq!(error(3, 1), RecordError::Length { len: 100, expected: 124 });
         assert_eq!(error(16, 224), field("address"));

@@ -1,4 +1,4 @@
-//! Connections move between supervisor hosts (M-TCP, section 4.3) as a [`Record`]; data buffered in a supervisor host is dropped. That is
+//! Connections move between supervisor hosts (M-TCP, section 4.3) as a [`ConnectionRecord`]; data buffered in a supervisor host is dropped. That is
 //! safe, as only data that the far end has received was acknowledged: its sender retransmits the rest.
 //!
 //! # Connections without a record
@@ -23,14 +23,14 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::MTcp;
 use super::flow::{Flow, RESTART_SEGMENTS};
-use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, Whereabouts};
+use crate::handoff::{ConnectionRecord, Event, HalfRecord, HandoffConfig, RecordRequests, Whereabouts};
 use crate::split::Side;
 use crate::stragglers::STRAGGLERS;
 
 /// The other supervisor hosts, and connections handed on.
 #[derive(Debug)]
 pub(super) struct Peers {
-    pub(super) exchange: Exchange,
+    pub(super) requests: RecordRequests,
     /// Connections handed on: the epoch, and until when it is remembered.
     gone: BTreeMap<Connection, (u32, Instant)>,
     /// The newest packet of each direction of connections whose state is being searched for.
@@ -52,16 +52,16 @@ const fn stragglers(direction: Direction) -> Duration {
 
 impl Peers {
     pub(super) fn new(config: HandoffConfig, salt: u16) -> Self {
-        Self { exchange: Exchange::new(config, salt), gone: BTreeMap::new(), waiting: BTreeMap::new() }
+        Self { requests: RecordRequests::new(config, salt), gone: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        self.exchange.handle_timeout(now);
+        self.requests.handle_timeout(now);
         self.gone.retain(|_, (_, until)| *until > now);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.exchange.poll_timeout()
+        self.requests.poll_timeout()
     }
 
     fn waiting_of(&mut self, mobile: IpAddr) -> Vec<(Connection, [Option<Packet>; 2])> {
@@ -89,12 +89,12 @@ impl MTcp {
         let Some(peers) = &mut self.peers else { return Verdict::Pass };
         let mobile = connection.mobile().ip();
         let is_gone = peers.gone.contains_key(&connection);
-        match peers.exchange.whereabouts(now, mobile) {
+        match peers.requests.whereabouts(now, mobile) {
             Whereabouts::Settled if is_gone => return self.refuse(now, connection, direction, packet),
             Whereabouts::Settled => return Verdict::Pass,
             // They were in flight on the old path.
             Whereabouts::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
-            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.exchange.ask(now, mobile),
+            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.requests.ask(now, mobile),
             Whereabouts::Asking => {}
         }
         let has_room = peers.waiting.len() < MOST_WAITING || peers.waiting.contains_key(&connection);
@@ -109,20 +109,20 @@ impl MTcp {
     /// A mobile host has arrived: its connections may be at another supervisor host.
     pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
-        if matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
-            peers.exchange.ask(now, mobile);
+        if matches!(peers.requests.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
+            peers.requests.ask(now, mobile);
             self.handle_peers(now);
         }
     }
 
     /// Handles the answers of the peers.
     pub(super) fn handle_peers(&mut self, now: Instant) {
-        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
+        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.requests.poll_event()) {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
                 Event::Given { record } => {
                     // An invalid record was sent as such, not damaged on its way: repeating the request does not help.
-                    if let Ok(record) = Record::parse(&record) {
+                    if let Ok(record) = ConnectionRecord::parse(&record) {
                         self.take_over(now, &record);
                     }
                 }
@@ -145,32 +145,34 @@ impl MTcp {
             self.split.withdraw(connection);
             self.discard_waiting(connection);
             self.forget(connection);
-            let Some(record) = record.map(|record| Record { epoch: record.epoch.saturating_add(1), ..record }) else {
+            let Some(record) =
+                record.map(|record| ConnectionRecord { epoch: record.epoch.saturating_add(1), ..record })
+            else {
                 continue;
             };
             self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "handed on" });
             if let Some(peers) = &mut self.peers {
-                peers.gone.insert(connection, (record.epoch, now + peers.exchange.keep()));
+                peers.gone.insert(connection, (record.epoch, now + peers.requests.keep()));
             }
             records.push(record.emit());
         }
         let Some(peers) = &mut self.peers else { return };
-        if records.is_empty() && peers.exchange.has_to_wait(mobile, id) {
+        if records.is_empty() && peers.requests.has_to_wait(mobile, id) {
             // The requested record may arrive here first. The peer repeats its request.
             return;
         }
         // The arrival of these was not confirmed; if another peer requests them, its own are newer.
-        records.extend(peers.exchange.take_back(mobile));
+        records.extend(peers.requests.take_back(mobile));
         let is_elsewhere = !records.is_empty();
-        peers.exchange.give(now, peer, mobile, id, records);
-        if is_elsewhere || matches!(peers.exchange.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
+        peers.requests.give(now, peer, mobile, id, records);
+        if is_elsewhere || matches!(peers.requests.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
             // Their senders retransmit them to the mobile host's current place.
             peers.waiting_of(mobile);
         }
     }
 
     /// The record of a connection, if both halves are open.
-    fn record(&self, now: Instant, connection: Connection) -> Option<Record> {
+    fn record(&self, now: Instant, connection: Connection) -> Option<ConnectionRecord> {
         let flow = self.flows.get(&connection)?;
         let half = |side: Side| {
             let half = self.split.half(connection, side)?;
@@ -183,12 +185,19 @@ impl MTcp {
             Some(HalfRecord { resumption, snd_max, is_fin_sent })
         };
         let (fixed, mobile) = (half(Side::Fixed)?, half(Side::Mobile)?);
-        Some(Record { epoch: flow.epoch, connection, fixed, mobile, holds: flow.holds, cwnd_segments: flow.cwnd })
+        Some(ConnectionRecord {
+            epoch: flow.epoch,
+            connection,
+            fixed,
+            mobile,
+            holds: flow.holds,
+            cwnd_segments: flow.cwnd,
+        })
     }
 
     /// Takes over a connection of another supervisor host, unless a newer state of it is known. The fixed host's window
     /// is shut until the mobile host is here.
-    fn take_over(&mut self, now: Instant, record: &Record) {
+    fn take_over(&mut self, now: Instant, record: &ConnectionRecord) {
         let connection = record.connection;
         let gone = self.peers.as_ref().and_then(|peers| peers.gone.get(&connection)).map(|(epoch, _)| *epoch);
         // A connection opened here, between the same ports, is newer.
@@ -227,7 +236,7 @@ impl MTcp {
     }
 
     /// Creates the two halves from a record, frozen and with the fixed host's window shut.
-    fn resume(&mut self, now: Instant, record: &Record) -> bool {
+    fn resume(&mut self, now: Instant, record: &ConnectionRecord) -> bool {
         let connection = record.connection;
         self.split.withdraw(connection);
         self.forget(connection);
@@ -271,8 +280,8 @@ impl MTcp {
     /// All peers have answered, or will not answer. The remaining connections have no record.
     fn conclude(&mut self, now: Instant, mobile: IpAddr, is_complete: bool) {
         let Some(peers) = &mut self.peers else { return };
-        let kept: Vec<Bytes> = peers.exchange.take_back(mobile);
-        for record in kept.iter().filter_map(|record| Record::parse(record).ok()) {
+        let kept: Vec<Bytes> = peers.requests.take_back(mobile);
+        for record in kept.iter().filter_map(|record| ConnectionRecord::parse(record).ok()) {
             // It was not handed on from here.
             if let Some(peers) = &mut self.peers
                 && peers.gone.get(&record.connection).is_some_and(|(epoch, _)| *epoch == record.epoch)
@@ -360,7 +369,7 @@ impl MTcp {
 
 impl Flow {
     /// The state of a connection taken over: frozen, with the fixed host's window shut.
-    fn resumed(now: Instant, record: &Record, config: &super::MTcpConfig) -> Self {
+    fn resumed(now: Instant, record: &ConnectionRecord, config: &super::MTcpConfig) -> Self {
         let halves = [&record.fixed, &record.mobile];
         let point = halves.map(|half| Some(half.resumption.rcv_nxt));
         let pause = config.persist_least.min(config.persist_most);

@@ -375,7 +375,7 @@ impl SegmentFilter for MTcp {
     }
 
     fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        let is_taken = self.peers.as_mut().is_some_and(|peers| peers.exchange.handle_message(now, message));
+        let is_taken = self.peers.as_mut().is_some_and(|peers| peers.requests.handle_message(now, message));
         self.handle_peers(now);
         is_taken
     }
@@ -414,7 +414,7 @@ impl SegmentFilter for MTcp {
     }
 
     fn poll_control(&mut self) -> Option<ControlMessage> {
-        self.peers.as_mut()?.exchange.poll_message()
+        self.peers.as_mut()?.requests.poll_message()
     }
 
     fn poll_action(&mut self) -> Option<Action> {

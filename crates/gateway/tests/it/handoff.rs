@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_filter::{Chain, ControlMessage, Direction, Verdict};
-use holdover_gateway::handoff::{Body, Message, Record};
+use holdover_gateway::handoff::{Body, ConnectionRecord, Message};
 use holdover_tcp::Profile;
 use holdover_wire::Flags;
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ fn a_transfer_continues_at_the_next_supervisor_host() {
                 assert!(outcome.received == outcome.sent && !outcome.failed);
                 assert_eq!((outcome.count("handed on"), outcome.count("took over")), (3, 3), "{profile}");
                 assert_eq!(outcome.count("refused"), 0);
-                assert!(outcome.longest_control <= Record::MAX_BYTES);
+                assert!(outcome.longest_control <= ConnectionRecord::MAX_BYTES);
                 for arrival in [450, 1_550, 2_650] {
                     let idle = outcome.idle_after(at_ms(arrival)).expect("the transfer continues");
                     assert!(idle < ms(2_500), "{profile}, upload {is_upload}: {idle} after {arrival} ms");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use super::store::{Answer, Change, Claim, Record, Registration, Request, Subject};
+use super::store::{Answer, Change, Claim, OwnerRecord, Registration, Request, Subject};
 
 /// A request has failed.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +165,7 @@ impl Client {
         let owner = self.settings.name.clone();
         let operations = claims.iter().map(|claim| {
             let key = self.mobile_key(claim.mobile);
-            let value = encode(&Record { owner: owner.clone(), mac: claim.mac });
+            let value = encode(&OwnerRecord { owner: owner.clone(), mac: claim.mac });
             let put = json!({ "request_put": { "key": key, "value": value } });
             conditional(&key, claim.over, &put)
         });
@@ -176,7 +176,7 @@ impl Client {
             let inner = response.inner;
             let record = |record| Subject::Mobile { address: claim.mobile, record };
             if inner.succeeded {
-                let own = Record { owner: owner.clone(), mac: claim.mac };
+                let own = OwnerRecord { owner: owner.clone(), mac: claim.mac };
                 return Change { epoch: revision, subject: record(Some(own)) };
             }
             let found = inner.responses.iter().flat_map(|response| &response.found.kvs).next();
@@ -338,7 +338,7 @@ impl Client {
             "mobiles" => {
                 // A value not written by a gateway names no owner. Its revision still counts: a claim needs a higher
                 // one.
-                let without_owner = || Record { owner: String::new(), mac: None };
+                let without_owner = || OwnerRecord { owner: String::new(), mac: None };
                 let record = (!is_deleted).then(|| serde_json::from_slice(&value).unwrap_or_else(|_| without_owner()));
                 Subject::Mobile { address: name.parse().ok()?, record }
             }

@@ -30,7 +30,7 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::{Duration, Instant};
 
 use super::epoch::Epoch;
-use super::store::{Numbered, Record, Registration};
+use super::store::{Numbered, OwnerRecord, Registration};
 use session::Session;
 
 /// Counters of ownership changes since the start of the process.
@@ -131,7 +131,7 @@ struct Known {
     /// When another gateway became its owner, as far as this one knows, unless this one is it since. Outlasts the key.
     elsewhere_since: Option<Instant>,
     /// `None` if no gateway owns it.
-    record: Option<Record>,
+    record: Option<OwnerRecord>,
     /// Whether it was heard here, and has not left since.
     is_here: bool,
     /// While it is here: the last evidence.
@@ -315,7 +315,7 @@ impl Ownership {
         let was_heard_since = known.is_some_and(|known| known.was_heard_since(now));
         let latest = known.map_or(0, |known| known.epoch);
         if epoch > latest {
-            self.learn_mobile(now, mobile, epoch, Some(Record { owner, mac: None }), true);
+            self.learn_mobile(now, mobile, epoch, Some(OwnerRecord { owner, mac: None }), true);
             self.schedule(now);
         } else if !is_known {
             self.counters.fenced += 1;

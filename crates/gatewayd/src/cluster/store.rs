@@ -15,7 +15,7 @@ pub(crate) struct Registration {
 
 /// The value of a mobile host's key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct OwnerRecord {
     /// The name of the gateway that owns it.
     pub(crate) owner: String,
     /// Its Ethernet address, for a gateway that takes it over.
@@ -27,7 +27,7 @@ pub(crate) struct Record {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Subject {
     Gateway { name: String, registration: Option<Registration> },
-    Mobile { address: IpAddr, record: Option<Record> },
+    Mobile { address: IpAddr, record: Option<OwnerRecord> },
 }
 
 /// The new state of a key; `None` inside it if the key was deleted.

@@ -8,8 +8,8 @@ use holdover_base::{Duration, Instant};
 use holdover_gateway::divert::{Diverter, Standing};
 
 use super::Engine;
+use crate::handoff::protocol::Transfer;
 use crate::handoff::records::{MOST_RECORDS, Part, unpack};
-use crate::handoff::relay::Transfer;
 use crate::path::Seen;
 use crate::store::Stored;
 

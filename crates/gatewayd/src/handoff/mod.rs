@@ -1,10 +1,10 @@
 //! Handoff between gateways: buffered packets of a mobile host are sent to the gateway that it has moved to. The
-//! gateway that hears a new mobile host *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key
+//! gateway that hears a new mobile host *claims* it ([`protocol`]); datagrams are encrypted and authenticated with a key
 //! shared by the gateways ([`sealed`]). Records of its connections are sent as well ([`records`]).
 
 pub(crate) mod message;
+pub(crate) mod protocol;
 pub(crate) mod records;
-pub(crate) mod relay;
 mod sealed;
 mod transfer;
 
@@ -22,9 +22,9 @@ use crate::cluster::{Admission, Epoch};
 use crate::config::HandoffTable;
 use crate::presence::SecretError;
 use message::{Body, Message};
+pub(crate) use protocol::Event;
+use protocol::{Protocol, Transfer};
 use records::Part;
-pub(crate) use relay::Event;
-use relay::{Relay, Transfer};
 use sealed::{OVERHEAD, Opened, SESSION, Seal};
 
 /// Handoff counters since the start of the process.
@@ -67,7 +67,7 @@ pub struct HandoffCounters {
 pub(crate) struct Handoff {
     socket: UdpSocket,
     seal: Seal,
-    relay: Relay,
+    protocol: Protocol,
     peers: Vec<SocketAddr>,
     /// The known sessions of peers.
     sessions: BTreeMap<SocketAddr, [u8; SESSION]>,
@@ -119,12 +119,12 @@ impl Handoff {
         let seal = Seal::new(&key, session).filter(|_| filled == SESSION);
         let seal = seal.ok_or_else(|| listen(io::ErrorKind::InvalidInput.into()))?;
         let peers = config.peers.clone();
-        let mut relay = Relay::new(peers.clone());
+        let mut protocol = Protocol::new(peers.clone());
         if wants_records {
-            relay.want_records();
+            protocol.want_records();
         }
         let counters = HandoffCounters::default();
-        let mut handoff = Self { socket, seal, relay, peers, sessions: BTreeMap::new(), counters };
+        let mut handoff = Self { socket, seal, protocol, peers, sessions: BTreeMap::new(), counters };
         for peer in handoff.peers.clone() {
             handoff.greet(peer);
         }
@@ -138,7 +138,7 @@ impl Handoff {
         peers.dedup();
         let former = std::mem::replace(&mut self.peers, peers.clone());
         self.sessions.retain(|peer, _| peers.contains(peer));
-        self.relay.set_peers(peers.clone());
+        self.protocol.set_peers(peers.clone());
         peers.into_iter().filter(|peer| !former.contains(peer)).for_each(|peer| self.greet(peer));
     }
 
@@ -157,30 +157,30 @@ impl Handoff {
 
     /// A mobile host has appeared here, and may have been at any other gateway.
     pub(crate) fn claim_from_all(&mut self, now: Instant, mobile: IpAddr) {
-        self.relay.claim(now, mobile, Epoch::default(), &self.peers.clone());
+        self.protocol.claim(now, mobile, Epoch::default(), &self.peers.clone());
         self.flush();
     }
 
     /// This gateway owns a mobile host, and packets wait at a peer.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
-        self.relay.claim(now, mobile, epoch, &[peer]);
+        self.protocol.claim(now, mobile, epoch, &[peer]);
         self.flush();
     }
 
     /// The mobile host of a peer's inquiry is not here.
     pub(crate) fn answer_inquiry(&mut self, mobile: IpAddr, peer: SocketAddr) {
-        self.relay.answer_inquiry(mobile, peer);
+        self.protocol.answer_inquiry(mobile, peer);
         self.flush();
     }
 
     /// Gives up all transfers to other gateways. Returns the packets of each mobile host that were not confirmed.
     pub(crate) fn take_unconfirmed(&mut self) -> BTreeMap<IpAddr, Vec<Vec<u8>>> {
-        self.relay.take_unconfirmed()
+        self.protocol.take_unconfirmed()
     }
 
     /// Sends a packet, preceded by its offload header. Returns whether there was room.
     pub(crate) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
-        let has_room = self.relay.hand_on(now, mobile, bytes);
+        let has_room = self.protocol.hand_on(now, mobile, bytes);
         self.counters.packets_left += u64::from(has_room);
         self.flush();
         has_room
@@ -194,13 +194,13 @@ impl Handoff {
     /// Sends records of the connections of a mobile host that another gateway has claimed, `count` of them.
     pub(crate) fn send_records(&mut self, now: Instant, transfer: Transfer, parts: Vec<Part>, count: usize) {
         self.counters.connections_left += count as u64;
-        self.relay.send_records(now, transfer, parts);
+        self.protocol.send_records(now, transfer, parts);
         self.flush();
     }
 
     /// Records have come late for a mobile host that another gateway has claimed since.
     pub(crate) fn pass_records_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) {
-        self.relay.pass_records_on(now, mobile, bytes);
+        self.protocol.pass_records_on(now, mobile, bytes);
         self.flush();
     }
 
@@ -211,7 +211,7 @@ impl Handoff {
 
     /// Whether other gateways have confirmed everything that was sent to them.
     pub(crate) fn is_confirmed(&self) -> bool {
-        self.relay.unconfirmed() == 0 && !self.relay.are_records_under_way()
+        self.protocol.unconfirmed() == 0 && !self.protocol.are_records_under_way()
     }
 
     /// Reads pending datagrams. `admit` decides about claims.
@@ -243,7 +243,7 @@ impl Handoff {
             Opened::Message { session, message } => {
                 let former = self.sessions.insert(from, session);
                 if former != Some(session) {
-                    self.relay.handle_new_session(now, from);
+                    self.protocol.handle_new_session(now, from);
                     if message.is_empty() {
                         // The sender learns this process's session, if it does not know it.
                         self.send(from, b"");
@@ -256,8 +256,8 @@ impl Handoff {
                             _ => Admission::Admitted,
                         };
                         match admission {
-                            Admission::Admitted => self.relay.handle_message(now, from, message),
-                            Admission::Stale { known } => self.relay.refuse(from, message.id, message.mobile, known),
+                            Admission::Admitted => self.protocol.handle_message(now, from, message),
+                            Admission::Stale { known } => self.protocol.refuse(from, message.id, message.mobile, known),
                             Admission::Undecided => {}
                         }
                     }
@@ -276,17 +276,17 @@ impl Handoff {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.relay.handle_timeout(now);
+        self.protocol.handle_timeout(now);
         self.flush();
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.relay.poll_timeout()
+        self.protocol.poll_timeout()
     }
 
     /// The next event for the engine.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        let event = self.relay.poll_event()?;
+        let event = self.protocol.poll_event()?;
         match &event {
             Event::Claimed { .. } => self.counters.left += 1,
             Event::Packet { .. } => self.counters.packets_came += 1,
@@ -307,7 +307,7 @@ impl Handoff {
     }
 
     fn flush(&mut self) {
-        while let Some((peer, message)) = self.relay.poll_transmit() {
+        while let Some((peer, message)) = self.protocol.poll_transmit() {
             self.send(peer, &message.to_bytes());
         }
     }
@@ -322,25 +322,25 @@ impl Handoff {
 
 impl Transfers for Handoff {
     fn is_leaving(&self, mobile: IpAddr) -> bool {
-        self.relay.is_leaving(mobile)
+        self.protocol.is_leaving(mobile)
     }
 
     fn is_arriving(&self, mobile: IpAddr) -> bool {
-        self.relay.is_arriving(mobile)
+        self.protocol.is_arriving(mobile)
     }
 
     fn end(&mut self, now: Instant, mobile: IpAddr) {
-        self.relay.end(now, mobile);
+        self.protocol.end(now, mobile);
         self.flush();
     }
 
     fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
-        self.relay.offer(mobile, epoch, peer);
+        self.protocol.offer(mobile, epoch, peer);
         self.flush();
     }
 
     fn inquire(&mut self, mobile: IpAddr, peer: SocketAddr) {
-        self.relay.inquire(mobile, peer);
+        self.protocol.inquire(mobile, peer);
         self.flush();
     }
 }

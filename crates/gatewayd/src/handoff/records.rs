@@ -1,5 +1,5 @@
 //! Records of a mobile host's connections on their way between gateways, without I/O. They are datagrams of their own beside the packets
-//! of a transfer ([`super::relay`]): neither waits for the other, and their order does not matter.
+//! of a transfer ([`super::protocol`]): neither waits for the other, and their order does not matter.
 //!
 //! ```text
 //!   new                                        old

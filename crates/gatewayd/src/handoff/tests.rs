@@ -1,4 +1,4 @@
-//! The relays of two gateways, over a network that loses, duplicates and reorders.
+//! The protocols of two gateways, over a network that loses, duplicates and reorders.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use holdover_base::Instant;
 use proptest::prelude::*;
 
 use super::message::{Body, Message};
-use super::relay::{Event, Relay};
+use super::protocol::{Event, Protocol};
 use super::transfer::MOST;
 use crate::cluster::Epoch;
 
@@ -51,9 +51,9 @@ fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
     assert_eq!(Message::from_bytes(&[[1].as_slice(), &[0; 29]].concat()), None);
 }
 
-/// A gateway: its relay, its buffered packets, and those received.
+/// A gateway: its protocol, its buffered packets, and those received.
 struct Gateway {
-    relay: Relay,
+    protocol: Protocol,
     waiting: VecDeque<u32>,
     came: Vec<u32>,
     is_done: bool,
@@ -61,12 +61,17 @@ struct Gateway {
 
 impl Gateway {
     fn new(peer: usize) -> Self {
-        Self { relay: Relay::new(vec![address(peer)]), waiting: VecDeque::new(), came: Vec::new(), is_done: false }
+        Self {
+            protocol: Protocol::new(vec![address(peer)]),
+            waiting: VecDeque::new(),
+            came: Vec::new(),
+            is_done: false,
+        }
     }
 
     fn work(&mut self, now: Instant) {
-        self.relay.handle_timeout(now);
-        while let Some(event) = self.relay.poll_event() {
+        self.protocol.handle_timeout(now);
+        while let Some(event) = self.protocol.poll_event() {
             match event {
                 Event::Packet { bytes, .. } => self.came.push(u32::from_be_bytes(bytes.try_into().unwrap())),
                 Event::Done { .. } => self.is_done = true,
@@ -74,12 +79,12 @@ impl Gateway {
             }
         }
         while let Some(&first) = self.waiting.front()
-            && self.relay.hand_on(now, mobile(), first.to_be_bytes().to_vec())
+            && self.protocol.hand_on(now, mobile(), first.to_be_bytes().to_vec())
         {
             self.waiting.pop_front();
         }
-        if self.waiting.is_empty() && self.relay.is_leaving(mobile()) {
-            self.relay.end(now, mobile());
+        if self.waiting.is_empty() && self.protocol.is_leaving(mobile()) {
+            self.protocol.end(now, mobile());
         }
     }
 }
@@ -96,13 +101,13 @@ proptest! {
         let mut random = holdover_base::Rng::new(seed);
         let mut gateways = [Gateway::new(1), Gateway::new(0)];
         gateways[0].waiting = (0..count).collect();
-        gateways[1].relay.claim(Instant::ZERO, mobile(), Epoch::default(), &[address(0)]);
+        gateways[1].protocol.claim(Instant::ZERO, mobile(), Epoch::default(), &[address(0)]);
         let mut network: Vec<(u64, usize, Message)> = Vec::new();
         for tick in 0..200_000u64 {
             let now = Instant::from_millis(tick);
             for (number, gateway) in gateways.iter_mut().enumerate() {
                 gateway.work(now);
-                while let Some((_, message)) = gateway.relay.poll_transmit() {
+                while let Some((_, message)) = gateway.protocol.poll_transmit() {
                     for _ in 0..=u64::from(random.below(100) < 10) {
                         if random.below(100) >= loss {
                             network.push((tick + 1 + random.below(30), 1 - number, message.clone()));
@@ -112,9 +117,9 @@ proptest! {
             }
             let due: Vec<_> = network.extract_if(.., |(at, ..)| *at <= tick).collect();
             for (_, to, message) in due {
-                gateways[to].relay.handle_message(now, address(1 - to), message);
+                gateways[to].protocol.handle_message(now, address(1 - to), message);
             }
-            let is_over = network.is_empty() && gateways.iter().all(|gateway| gateway.relay.poll_timeout().is_none());
+            let is_over = network.is_empty() && gateways.iter().all(|gateway| gateway.protocol.poll_timeout().is_none());
             if is_over { break; }
         }
         let [old, new] = &gateways;
@@ -123,14 +128,14 @@ proptest! {
         prop_assert!(all.starts_with(&new.came), "{:?}", new.came);
         prop_assert!(!new.is_done || new.came == all);
         prop_assert!(loss > 15 || new.is_done, "{} of {count} with {loss} %", new.came.len());
-        prop_assert!(!old.relay.is_leaving(mobile()));
-        prop_assert_eq!((old.relay.poll_timeout(), new.relay.poll_timeout()), (None, None), "nothing is left behind");
+        prop_assert!(!old.protocol.is_leaving(mobile()));
+        prop_assert_eq!((old.protocol.poll_timeout(), new.protocol.poll_timeout()), (None, None), "nothing is left behind");
     }
 }
 
 #[test]
 fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     let claim = |id| Message { id, mobile: mobile(), body: Body::Claim { epoch: Epoch::default(), records: 0 } };
     old.handle_message(Instant::ZERO, address(9), claim(1));
     assert_eq!(old.poll_event(), None);
@@ -152,7 +157,7 @@ fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
 
 #[test]
 fn an_absent_peer_is_given_up() {
-    let mut new = Relay::new(vec![address(1)]);
+    let mut new = Protocol::new(vec![address(1)]);
     new.claim(Instant::ZERO, mobile(), Epoch::default(), &[address(1)]);
     let mut claims = 0;
     while let Some(at) = new.poll_timeout() {
@@ -166,7 +171,7 @@ fn an_absent_peer_is_given_up() {
 
 #[test]
 fn an_offer_counts_unless_its_packets_are_on_the_way_and_a_refused_claim_ends() {
-    let mut new = Relay::new(vec![address(1)]);
+    let mut new = Protocol::new(vec![address(1)]);
     let message = |id, body| Message { id, mobile: mobile(), body };
     new.handle_message(Instant::ZERO, address(1), message(0, Body::Offer { epoch: epoch(9) }));
     assert_eq!(new.poll_event(), Some(Event::Offered { mobile: mobile(), epoch: epoch(9), peer: address(1) }));
@@ -188,11 +193,11 @@ fn an_offer_counts_unless_its_packets_are_on_the_way_and_a_refused_claim_ends() 
 #[test]
 fn a_transfer_that_has_begun_is_completed_after_the_next_move() {
     let (first, second, third) = (address(0), address(1), address(2));
-    let mut old = Relay::new(vec![second, third]);
-    let mut middle = Relay::new(vec![first, third]);
+    let mut old = Protocol::new(vec![second, third]);
+    let mut middle = Protocol::new(vec![first, third]);
     let now = Instant::ZERO;
     middle.claim(now, mobile(), epoch(1), &[first]);
-    let pass = |from: &mut Relay, to: &mut Relay, at: SocketAddr| {
+    let pass = |from: &mut Protocol, to: &mut Protocol, at: SocketAddr| {
         let messages: Vec<_> = std::iter::from_fn(|| from.poll_transmit()).collect();
         let between = messages.into_iter().filter(|(to, _)| *to != third);
         between.for_each(|(_, message)| to.handle_message(now, at, message));
@@ -221,7 +226,7 @@ fn a_transfer_that_has_begun_is_completed_after_the_next_move() {
 
 #[test]
 fn transfers_are_bounded_and_a_claim_without_room_is_answered_later() {
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     let mobile = |number: u32| IpAddr::from(number.to_be_bytes());
     let claim = |number: u32| Message {
         id: u64::from(number) + 1,
@@ -240,7 +245,7 @@ fn transfers_are_bounded_and_a_claim_without_room_is_answered_later() {
 
 #[test]
 fn the_end_of_a_completed_transfer_is_confirmed_again_and_that_of_an_unknown_one_is_not() {
-    let mut new = Relay::new(vec![address(1)]);
+    let mut new = Protocol::new(vec![address(1)]);
     new.claim(Instant::ZERO, mobile(), epoch(1), &[address(1)]);
     let id = new.poll_transmit().unwrap().1.id;
     for (id, confirmed) in [(id, true), (id, true), (id + 1, false)] {
@@ -252,7 +257,7 @@ fn the_end_of_a_completed_transfer_is_confirmed_again_and_that_of_an_unknown_one
 
 #[test]
 fn packets_that_a_peer_has_not_confirmed_are_counted_when_it_is_given_up() {
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     let claim = Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: Epoch::default(), records: 0 } };
     old.handle_message(Instant::ZERO, address(1), claim.clone());
     assert!((0..16).all(|byte| old.hand_on(Instant::ZERO, mobile(), vec![byte])));

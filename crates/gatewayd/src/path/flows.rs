@@ -9,13 +9,13 @@ use aya::Pod;
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, RingBuf};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
+use holdover_flow::eviction::{self, Candidate, EVICTED_PART, Use};
 use holdover_flow::{Entry, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
 use holdover_gateway::prefixes::Prefixes;
 use holdover_host::clock;
 use holdover_host::ebpf::{LOCK, Object};
 use holdover_host::map_batch;
 
-use super::eviction::{self, Candidate, EVICTED_PART, Use};
 use super::lists::ConnectionList;
 use super::records::MobileOrder;
 use super::{KernelPath, PathError};
@@ -170,7 +170,7 @@ impl KernelPath {
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
         let mut candidates = Vec::new();
         let mut note = |connection, flow: &Flow| {
-            candidates.push(Candidate { connection, seen_at: flow.seen_at(), use_of: Use::of(flow) });
+            candidates.push(Candidate { connection, seen_at: flow.seen_at(), use_of: Use::between(flow) });
         };
         let (mut detailed, mut idle) = (HashSet::new(), Vec::new());
         self.flows.for_each_detailed(|connection, flow| {

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `syn` | the packets that begin connections |
 //! | `worker` | the thread that connects, accepts and relays |
-//! | `relay` | one connection |
+//! | `splice` | one connection |
 //! | `sockets` | sockets with foreign addresses |
 //! | `table`, `routes` | packets for these sockets go to this host |
 //!
@@ -16,9 +16,9 @@
 //! If the process is killed, the kernel sends a reset to both ends of each connection, and removes table and device; without these, SYNs pass.
 
 mod counters;
-mod relay;
 mod routes;
 mod sockets;
+mod splice;
 mod syn;
 mod table;
 mod worker;

@@ -47,7 +47,7 @@ impl Settings {
         socket.set_nonblocking(true)?;
         socket.set_reuse_address(true)?;
         socket.set_tcp_nodelay(true)?;
-        // The relay ends connections whose end does not answer. The kernel would also end those whose receiver answers its
+        // The splice ends connections whose end does not answer. The kernel would also end those whose receiver answers its
         // probes and does not read; its limit for retransmissions (tcp_retries2) would come before a longer user timeout.
         socket.set_tcp_user_timeout(Some(LONGEST))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(self.keep_alive))?;

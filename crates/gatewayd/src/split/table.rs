@@ -13,14 +13,14 @@
 
 use std::io;
 
-use holdover_host::exchange::{Exchange, NETLINK_NETFILTER, Request};
 use holdover_host::generic_netlink::attribute;
+use holdover_host::netlink_socket::{NETLINK_NETFILTER, NetlinkSocket, Request};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE};
 
 /// The table, while this value lives.
 #[derive(Debug)]
 pub(super) struct Table {
-    _owner: Exchange,
+    _owner: NetlinkSocket,
 }
 
 /// The interfaces and marks in the rules.
@@ -54,7 +54,7 @@ impl Table {
     }
 
     fn transact(requests: &[Request]) -> io::Result<Self> {
-        let mut owner = Exchange::open(NETLINK_NETFILTER)?;
+        let mut owner = NetlinkSocket::open(NETLINK_NETFILTER)?;
         owner.transact(requests)?;
         Ok(Self { _owner: owner })
     }

@@ -23,8 +23,8 @@ use socket2::Socket;
 
 use super::Marks;
 use super::counters::{Counters, note};
-use super::relay::{Pipes, Progress, Ready, Relay, RelayEnd};
 use super::sockets::{Diag, Raw, Settings};
+use super::splice::{Pipes, Progress, Ready, Splice, SpliceEnd};
 use super::syn::{Ends, Syn, Unfit};
 use crate::config::ModeNetworks;
 use crate::icmp_errors::IcmpErrors;
@@ -87,8 +87,8 @@ const BATCH: usize = 256;
 enum Stage {
     Connecting { server: Socket, syn: Syn, is_second: bool },
     Answering { server: Socket, since: Instant },
-    Open(Box<Relay>),
-    Closing(Box<Relay>),
+    Open(Box<Splice>),
+    Closing(Box<Splice>),
 }
 
 #[derive(Debug)]
@@ -103,7 +103,7 @@ struct Slot {
 enum Token {
     Device,
     Listener(usize),
-    Connection { place: usize, generation: u32, end: RelayEnd },
+    Connection { place: usize, generation: u32, end: SpliceEnd },
 }
 
 impl Token {
@@ -115,7 +115,7 @@ impl Token {
             Self::Device => join(Self::SPECIAL, 0),
             Self::Listener(number) => join(Self::SPECIAL, number as u32 + 1),
             Self::Connection { place, generation, end } => {
-                join(generation, (place as u32) << 1 | u32::from(end == RelayEnd::Server))
+                join(generation, (place as u32) << 1 | u32::from(end == SpliceEnd::Server))
             }
         }
     }
@@ -126,7 +126,7 @@ impl Token {
             (Self::SPECIAL, 0) => Self::Device,
             (Self::SPECIAL, number) => Self::Listener(number as usize - 1),
             (generation, low) => {
-                let end = if low & 1 == 1 { RelayEnd::Server } else { RelayEnd::Client };
+                let end = if low & 1 == 1 { SpliceEnd::Server } else { SpliceEnd::Client };
                 Self::Connection { place: (low >> 1) as usize, generation, end }
             }
         }
@@ -213,7 +213,7 @@ impl Splitting {
                 }
             }
             for (place, generation) in std::mem::take(&mut self.unfinished) {
-                self.handle_ready(place, generation, RelayEnd::Client, EventFlags::empty());
+                self.handle_ready(place, generation, SpliceEnd::Client, EventFlags::empty());
             }
             let now = Instant::now();
             if now >= self.check_at {
@@ -304,7 +304,7 @@ impl Splitting {
             self.slots.push(Slot { generation: 0, connection: None });
             self.slots.len() - 1
         });
-        if let Err(error) = self.watch(place, RelayEnd::Server, socket.as_fd()) {
+        if let Err(error) = self.watch(place, SpliceEnd::Server, socket.as_fd()) {
             self.free.push(place);
             return self.handle_failed(syn, &error, is_second);
         }
@@ -314,7 +314,7 @@ impl Splitting {
         self.slots[place].connection = Some((syn.ends, Stage::Connecting { server: socket, syn, is_second }));
     }
 
-    fn watch(&self, place: usize, end: RelayEnd, socket: BorrowedFd<'_>) -> io::Result<()> {
+    fn watch(&self, place: usize, end: SpliceEnd, socket: BorrowedFd<'_>) -> io::Result<()> {
         let token = Token::Connection { place, generation: self.slots[place].generation, end };
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.set, socket, token.to_data(), flags)?)
@@ -353,7 +353,7 @@ impl Splitting {
         }
     }
 
-    fn handle_ready(&mut self, place: usize, generation: u32, end: RelayEnd, flags: EventFlags) {
+    fn handle_ready(&mut self, place: usize, generation: u32, end: SpliceEnd, flags: EventFlags) {
         let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.generation == generation) else { return };
         match &mut slot.connection {
             Some((_, Stage::Connecting { .. })) => self.handle_connected(place),
@@ -364,13 +364,13 @@ impl Splitting {
                 self.remove(place);
             }
             Some((_, Stage::Answering { .. })) => {}
-            Some((ends, Stage::Open(relay))) => {
-                let socket = if end == RelayEnd::Client { &relay.client } else { &relay.server };
+            Some((ends, Stage::Open(splice))) => {
+                let socket = if end == SpliceEnd::Client { &splice.client } else { &splice.server };
                 if flags.contains(EventFlags::ERR) && socket.take_error().ok().flatten().is_some() {
                     return self.abort(place);
                 }
                 let ends_now = flags.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR);
-                relay.note(
+                splice.note(
                     end,
                     Ready {
                         read: ends_now || flags.contains(EventFlags::IN),
@@ -384,12 +384,12 @@ impl Splitting {
                     true => [from_mobile, to_mobile],
                     false => [to_mobile, from_mobile],
                 };
-                match relay.advance(&mut self.pipes, counted) {
+                match splice.advance(&mut self.pipes, counted) {
                     Ok(Progress::Waits) => {}
                     Ok(Progress::HasMore) => self.unfinished.push((place, generation)),
                     Ok(Progress::Over) => {
-                        if let Some((ends, Stage::Open(relay))) = slot.connection.take() {
-                            slot.connection = Some((ends, Stage::Closing(relay)));
+                        if let Some((ends, Stage::Open(splice))) = slot.connection.take() {
+                            slot.connection = Some((ends, Stage::Closing(splice)));
                         }
                         self.close(place);
                     }
@@ -407,11 +407,11 @@ impl Splitting {
     /// Closes a connection that both ends have closed, once its last bytes are delivered. A socket without a process would be
     /// out of reach of the daemon, which may stop meanwhile and removes what leads packets to it.
     fn close(&mut self, place: usize) {
-        let Some((_, Stage::Closing(relay))) = &self.slots[place].connection else { return };
-        if relay.is_delivered()
-            && let Some((_, Stage::Closing(relay))) = self.remove(place)
+        let Some((_, Stage::Closing(splice))) = &self.slots[place].connection else { return };
+        if splice.is_delivered()
+            && let Some((_, Stage::Closing(splice))) = self.remove(place)
         {
-            relay.finish();
+            splice.finish();
         }
     }
 
@@ -494,17 +494,17 @@ impl Splitting {
                 place.is_some_and(|place| matches!(self.slots[place].connection, Some((_, Stage::Answering { .. }))));
             // Others, such as of processes of this host, are reset.
             let Some(place) = place.filter(|_| is_expected) else { continue };
-            if client.set_nonblocking(true).is_err() || self.watch(place, RelayEnd::Client, client.as_fd()).is_err() {
+            if client.set_nonblocking(true).is_err() || self.watch(place, SpliceEnd::Client, client.as_fd()).is_err() {
                 self.remove(place);
                 continue;
             }
             let slot = &mut self.slots[place];
             let Some((_, Stage::Answering { server, .. })) = slot.connection.take() else { continue };
             let generation = slot.generation;
-            slot.connection = Some((ends, Stage::Open(Box::new(Relay::new(client, server)))));
+            slot.connection = Some((ends, Stage::Open(Box::new(Splice::new(client, server)))));
             self.end_handshake(ends);
             note(&self.counters().total);
-            self.handle_ready(place, generation, RelayEnd::Client, EventFlags::empty());
+            self.handle_ready(place, generation, SpliceEnd::Client, EventFlags::empty());
         }
     }
 
@@ -525,19 +525,19 @@ impl Splitting {
                 self.remove(place);
             }
         }
-        self.check_relays(now);
+        self.check_splices(now);
     }
 
     /// Checks a part of the connections, so that each has several turns within the user timeout.
-    fn check_relays(&mut self, now: Instant) {
+    fn check_splices(&mut self, now: Instant) {
         let user_timeout = self.worker.settings.user_timeout;
         let parts = (user_timeout.as_secs() as usize / 8).clamp(1, 60);
         self.checks += 1;
         for place in (self.checks % parts..self.slots.len()).step_by(parts) {
-            let Some((_, Stage::Open(relay) | Stage::Closing(relay))) = &mut self.slots[place].connection else {
+            let Some((_, Stage::Open(splice) | Stage::Closing(splice))) = &mut self.slots[place].connection else {
                 continue;
             };
-            if relay.is_unanswered(now, user_timeout) {
+            if splice.is_unanswered(now, user_timeout) {
                 self.abort(place);
             }
             // While a connection closes, there may be no event when its data is delivered.

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv6Addr};
 use holdover_base::{Duration, Instant};
 use holdover_mobility::delayed_dupacks::DelayedDupacksConfig;
 use holdover_mobility::ebsn::EbsnConfig;
-use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
 use holdover_mobility::{Chain, Direction, Injected, LinkEvent, Mechanisms, Verdict};
 use holdover_wire::{Flags, Packet, Seq, SeqRange};
 use proptest::prelude::*;
@@ -75,8 +75,8 @@ fn all_mechanisms() -> impl Strategy<Value = Mechanisms> {
 /// Without mechanisms that send options of their own.
 fn without_options(mechanisms: Mechanisms) -> Mechanisms {
     let retransmission_trigger = mechanisms.retransmission_trigger.map(|trigger| {
-        let relay = if trigger.relay == Relay::Option { Relay::None } else { trigger.relay };
-        RetransmissionTriggerConfig { relay, ..trigger }
+        let peer = if trigger.peer == PeerTrigger::Option { PeerTrigger::None } else { trigger.peer };
+        RetransmissionTriggerConfig { peer, ..trigger }
     });
     Mechanisms { retransmission_trigger, probe: None, srp: None, ..mechanisms }
 }

@@ -8,7 +8,7 @@ use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
-use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
@@ -22,8 +22,8 @@ use crate::support::*;
 
 const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 
-fn relaying(relay: Relay) -> Option<RetransmissionTriggerConfig> {
-    Some(RetransmissionTriggerConfig { relay, ..RetransmissionTriggerConfig::default() })
+fn triggering(peer: PeerTrigger) -> Option<RetransmissionTriggerConfig> {
+    Some(RetransmissionTriggerConfig { peer, ..RetransmissionTriggerConfig::default() })
 }
 
 /// Each of the ways to withhold ACKs, by its name.
@@ -39,7 +39,7 @@ fn withholding() -> [(&'static str, Mechanisms); 3] {
 
 #[test]
 fn withholding_acks_excludes_mechanisms_that_rely_on_acks() {
-    let duplicates = Relay::DuplicateAcks { segments: 4, piggyback: true };
+    let duplicates = PeerTrigger::DuplicateAcks { segments: 4, piggyback: true };
     let clashes = [
         ("freeze", Mechanisms { freeze: Some(FreezeConfig::default()), ..Mechanisms::default() }),
         (
@@ -52,7 +52,7 @@ fn withholding_acks_excludes_mechanisms_that_rely_on_acks() {
         ),
         (
             "retransmission_trigger",
-            Mechanisms { retransmission_trigger: relaying(duplicates), ..Mechanisms::default() },
+            Mechanisms { retransmission_trigger: triggering(duplicates), ..Mechanisms::default() },
         ),
         ("probe", Mechanisms { probe: Some(ProbeConfig::default()), ..Mechanisms::default() }),
         (
@@ -79,7 +79,7 @@ fn probe_excludes_other_restarts_of_the_sender() {
         ("fast_retransmit", Mechanisms { fast_retransmit, ..Mechanisms::default() }),
         (
             "retransmission_trigger",
-            Mechanisms { retransmission_trigger: relaying(Relay::None), ..Mechanisms::default() },
+            Mechanisms { retransmission_trigger: triggering(PeerTrigger::None), ..Mechanisms::default() },
         ),
         ("reconnect_acks", Mechanisms { reconnect_acks, ..Mechanisms::default() }),
     ];
@@ -103,7 +103,7 @@ fn probe_excludes_other_restarts_of_the_sender() {
 fn other_combinations_are_accepted() {
     for (name, withholding) in withholding() {
         let mechanisms = Mechanisms {
-            retransmission_trigger: relaying(Relay::Option),
+            retransmission_trigger: triggering(PeerTrigger::Option),
             fast_retransmit: Some(FastRetransmitConfig { copies: 0, ..FastRetransmitConfig::default() }),
             timestamp_echo: Some(TimestampEchoConfig::default()),
             new_cell_window: Some(NewCellWindowConfig::default()),

@@ -10,7 +10,7 @@ use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::probe::{ProbeConfig, RoundTrip};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::release::ReleaseConfig;
-use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
@@ -87,16 +87,16 @@ fn wake() -> impl Strategy<Value = Mechanisms> {
 fn triggers() -> impl Strategy<Value = RetransmissionTriggerConfig> {
     let after = prop_oneof![Just(AfterRetransmit::Reset), Just(AfterRetransmit::Keep), Just(AfterRetransmit::BackOff)];
     let acks = (4_u8..10, any::<bool>());
-    let relay = prop_oneof![
-        Just(Relay::None),
-        Just(Relay::Option),
-        acks.prop_map(|(segments, piggyback)| Relay::DuplicateAcks { segments, piggyback }),
+    let peer = prop_oneof![
+        Just(PeerTrigger::None),
+        Just(PeerTrigger::Option),
+        acks.prop_map(|(segments, piggyback)| PeerTrigger::DuplicateAcks { segments, piggyback }),
     ];
-    (after, relay, any::<bool>(), 0_u64..1_000).prop_map(|(after, relay, forced_slow_start, interval_ms)| {
+    (after, peer, any::<bool>(), 0_u64..1_000).prop_map(|(after, peer, forced_slow_start, interval_ms)| {
         RetransmissionTriggerConfig {
             after,
             counts: false,
-            relay,
+            peer,
             forced_slow_start,
             min_interval: Duration::from_millis(interval_ms),
         }

@@ -1,7 +1,7 @@
 //! The retransmission trigger: packet scripts for each rule, and worlds.
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::retransmission_trigger::{OPTION_ID, Relay, RetransmissionTriggerConfig};
+use holdover_mobility::retransmission_trigger::{OPTION_ID, PeerTrigger, RetransmissionTriggerConfig};
 use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_tcp::{AfterRetransmit, Config, Profile, RetryLimit};
 use holdover_wire::{Experimental, ExperimentalId, Packet, Segment};
@@ -350,7 +350,7 @@ fn a_request_is_repeated_until_the_peer_says_something_new() {
 }
 
 fn duplicate_acks(piggyback: bool) -> RetransmissionTriggerConfig {
-    RetransmissionTriggerConfig { relay: Relay::DuplicateAcks { segments: 4, piggyback }, ..default() }
+    RetransmissionTriggerConfig { peer: PeerTrigger::DuplicateAcks { segments: 4, piggyback }, ..default() }
 }
 
 /// Empty queue: four pure ACKs, the worst case. With n segments outstanding, 4 - n.
@@ -398,7 +398,7 @@ fn duplicate_acks_make_a_standard_peer_retransmit() {
 
 #[test]
 fn without_a_relay_only_its_own_end_retransmits() {
-    let mut ends = cut_off(RetransmissionTriggerConfig { relay: Relay::None, ..default() }, ms(5_000));
+    let mut ends = cut_off(RetransmissionTriggerConfig { peer: PeerTrigger::None, ..default() }, ms(5_000));
     ends.client.hears(ends.now, asymmetric());
     let sent = segments(&ends.client.sends(ends.now));
     assert!(sent.len() == 1 && request(&sent[0]).is_none());

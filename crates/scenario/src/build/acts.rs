@@ -6,7 +6,7 @@ use holdover_gateway::daemon::Mode;
 use holdover_link::Outages;
 use holdover_mobility::Mechanisms;
 use holdover_mobility::probe::ProbeConfig;
-use holdover_mobility::retransmission_trigger::Relay;
+use holdover_mobility::retransmission_trigger::PeerTrigger;
 use holdover_mobility::timestamp_echo::{Echo, Since};
 use holdover_sim::{
     Attachment, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, Role, WorldConfig, neighbour_towards,
@@ -287,7 +287,7 @@ fn peers(node: NodeId, config: &WorldConfig) -> Vec<NodeId> {
 fn is_asked(node: NodeId, config: &WorldConfig) -> bool {
     let asks = |peer: NodeId| {
         let trigger = mechanisms_of(peer, config).and_then(|of| of.retransmission_trigger);
-        trigger.is_some_and(|trigger| trigger.relay == Relay::Option)
+        trigger.is_some_and(|trigger| trigger.peer == PeerTrigger::Option)
     };
     peers(node, config).into_iter().any(|peer| asks(peer) && hears_link_events(peer, config))
 }

@@ -11,7 +11,7 @@ use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::release::ReleaseConfig;
-use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
@@ -21,7 +21,7 @@ use holdover_tcp::Config;
 
 use super::{above_zero, gateways};
 use crate::error::ErrorKind;
-use crate::file::{self, RelayKind, ScenarioFile, WarningKind};
+use crate::file::{self, PeerTriggerKind, ScenarioFile, WarningKind};
 use crate::problem::{Problem, Under};
 use crate::word::OrNone;
 
@@ -137,11 +137,11 @@ fn timestamp_echo(table: &file::TimestampEcho) -> TimestampEchoConfig {
 
 fn retransmission_trigger(table: &file::RetransmissionTrigger) -> Result<RetransmissionTriggerConfig, Problem> {
     let default = RetransmissionTriggerConfig::default();
-    let kind = table.relay.map_or(RelayKind::Option, |word| word.0);
-    if kind != RelayKind::DuplicateAcks {
+    let kind = table.peer.map_or(PeerTriggerKind::Option, |word| word.0);
+    if kind != PeerTriggerKind::DuplicateAcks {
         for (key, given) in [("copies", table.copies.is_some()), ("piggyback", table.piggyback.is_some())] {
             if given {
-                let message = format!("\"{key}\" is for relay = \"duplicate-acks\"");
+                let message = format!("\"{key}\" is for peer = \"duplicate-acks\"");
                 return Err(Problem::conflict(message)).under(key);
             }
         }
@@ -154,10 +154,12 @@ fn retransmission_trigger(table: &file::RetransmissionTrigger) -> Result<Retrans
     Ok(RetransmissionTriggerConfig {
         after: table.backoff.map_or(default.after, |word| word.0),
         counts: table.counts.unwrap_or(default.counts),
-        relay: match kind {
-            RelayKind::None => Relay::None,
-            RelayKind::Option => Relay::Option,
-            RelayKind::DuplicateAcks => Relay::DuplicateAcks { segments, piggyback: table.piggyback.unwrap_or(true) },
+        peer: match kind {
+            PeerTriggerKind::None => PeerTrigger::None,
+            PeerTriggerKind::Option => PeerTrigger::Option,
+            PeerTriggerKind::DuplicateAcks => {
+                PeerTrigger::DuplicateAcks { segments, piggyback: table.piggyback.unwrap_or(true) }
+            }
         },
         forced_slow_start: table.forced_slow_start.unwrap_or(default.forced_slow_start),
         min_interval: table.min_interval.map_or(default.min_interval, |time| time.0),

@@ -76,7 +76,7 @@ pub(crate) struct RetransmissionTrigger {
     /// Whether the retransmission counts towards TCP's retry limit. The default is that it does not.
     pub(crate) counts: Option<bool>,
     /// How the peer is made to retransmit: "none", by an "option", or by "duplicate-acks". The default is "option".
-    pub(crate) relay: Option<Word<RelayKind>>,
+    pub(crate) peer: Option<Word<PeerTriggerKind>>,
     /// With "duplicate-acks": how many segments carry the same ACK number, at least 4. The default is 4.
     pub(crate) copies: Option<u8>,
     /// With "duplicate-acks": whether retransmissions count among them. The default is that they do.
@@ -95,13 +95,13 @@ vocabulary!(AfterRetransmit as "AfterRetransmit" {
 
 /// How the peer is made to retransmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RelayKind {
+pub(crate) enum PeerTriggerKind {
     None,
     Option,
     DuplicateAcks,
 }
 
-vocabulary!(RelayKind as "Relay" {
+vocabulary!(PeerTriggerKind as "PeerTrigger" {
     Self::None => "none",
     Self::Option => "option",
     Self::DuplicateAcks => "duplicate-acks",

@@ -8,7 +8,7 @@ use holdover_wire::Packet;
 
 use super::{Ending, World};
 use crate::config::{Role, Traffic};
-use crate::external::{Order, SocketEvent};
+use crate::external::{ShellCommand, SocketEvent};
 use crate::flow::{ConnectionReport, End};
 use crate::frame::Frame;
 use crate::ids::{FlowId, LinkId, NodeId};
@@ -133,7 +133,7 @@ impl World {
         self.after_turn(flow, was_over);
     }
 
-    /// Handles the state of a flow's sender from a sampled socket, in answer to [`Order::Sample`]. The bytes read by the other application
+    /// Handles the state of a flow's sender from a sampled socket, in answer to [`ShellCommand::Sample`]. The bytes read by the other application
     /// are filled in here.
     pub fn handle_sample<O: Observer>(&mut self, now: Instant, flow: FlowId, sample: Sample, observer: &mut O) {
         self.now = self.now.max(now);
@@ -148,9 +148,9 @@ impl World {
         }
     }
 
-    /// The next order to the shell of external hosts.
-    pub fn poll_order(&mut self) -> Option<Order> {
-        self.orders.pop_front()
+    /// The next command for the shell of external hosts.
+    pub fn poll_shell_command(&mut self) -> Option<ShellCommand> {
+        self.shell_commands.pop_front()
     }
 
     /// The time of the next event, without input from outside; `None` if there is none.
@@ -163,7 +163,7 @@ impl World {
         self.flows.get(flow.0 as usize).map(|flow| (flow.opener().other(), flow.port))
     }
 
-    /// Returns a frame of [`Order::Deliver`] for reuse.
+    /// Returns a frame of [`ShellCommand::Deliver`] for reuse.
     pub fn take_back(&mut self, frame: Box<Frame>) {
         self.network.pool.take_back(frame);
     }

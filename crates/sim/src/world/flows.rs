@@ -8,7 +8,7 @@ use holdover_base::Instant;
 use super::World;
 use crate::app;
 use crate::config::Traffic;
-use crate::external::Order;
+use crate::external::ShellCommand;
 use crate::flow::{End, SenderState};
 use crate::ids::FlowId;
 use crate::network::Way;
@@ -40,7 +40,7 @@ impl World {
             let from = flow.config.from;
             let packet = app::datagram(flow, now, &config);
             if let Some(packet) = packet.as_ref().filter(|_| self.is_external(from)) {
-                self.orders.extend(Order::datagram(id, packet));
+                self.shell_commands.extend(ShellCommand::datagram(id, packet));
             } else if let Some(packet) = packet {
                 let frame = self.network.pool.frame(packet, None);
                 match self.host_index(from) {

@@ -62,7 +62,7 @@ impl World {
             && self.mobiles.is_empty()
             && self.home_agents.is_empty()
             && self.gateways.is_empty()
-            && self.orders.is_empty();
+            && self.shell_commands.is_empty();
         if !is_copyable {
             return None;
         }
@@ -82,7 +82,7 @@ impl World {
             endless: self.endless,
             next_sample: self.next_sample,
             events: self.events,
-            orders: VecDeque::new(),
+            shell_commands: VecDeque::new(),
             has_external: false,
             external_routers: Vec::new(),
         })

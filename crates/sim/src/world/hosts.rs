@@ -11,7 +11,7 @@ use super::World;
 use super::gateways::Onward;
 use crate::app;
 use crate::control;
-use crate::external::Order;
+use crate::external::ShellCommand;
 use crate::flow::{End, FIRST_PORT};
 use crate::frame::Frame;
 use crate::host::Host;
@@ -74,7 +74,7 @@ impl World {
             .map_or(Verdict::Pass, |chain| chain.handle_packet(self.now, Direction::Incoming, &mut frame.packet));
         match verdict {
             Verdict::Pass if *external => {
-                return self.orders.push_back(Order::Deliver { node: *node, at: self.now, frame });
+                return self.shell_commands.push_back(ShellCommand::Deliver { node: *node, at: self.now, frame });
             }
             Verdict::Pass => {
                 endpoint.handle_packet(self.now, &frame.packet);
@@ -124,12 +124,12 @@ impl World {
             } else if let Some(message) = control::of(&frame.packet).filter(|_| !self.is_external_router(node)) {
                 self.take_control(node, &message, frame, observer);
             } else if self.is_external_router(node) {
-                self.orders.push_back(Order::Deliver { node, at: self.now, frame });
+                self.shell_commands.push_back(ShellCommand::Deliver { node, at: self.now, frame });
             }
             return;
         }
         if self.is_external_router(node) {
-            return self.orders.push_back(Order::Deliver { node, at: self.now, frame });
+            return self.shell_commands.push_back(ShellCommand::Deliver { node, at: self.now, frame });
         }
         // Lowers the hop limit (RFC 1812 section 5.3.1). In a tunnel the outer header has its own limit, which starts again.
         if frame.tunnel.is_none() {
@@ -171,7 +171,7 @@ impl World {
             flow_id: flow,
             flow: &mut self.flows[flow.0 as usize],
             host: &mut self.hosts[host],
-            orders: &mut self.orders,
+            shell_commands: &mut self.shell_commands,
         }
     }
 
@@ -233,7 +233,7 @@ impl World {
                 }
                 Direction::Incoming if *external => {
                     let frame = self.network.pool.frame(injected.packet, None);
-                    self.orders.push_back(Order::Deliver { node: *node, at: now, frame });
+                    self.shell_commands.push_back(ShellCommand::Deliver { node: *node, at: now, frame });
                 }
                 Direction::Incoming => {
                     endpoint.handle_packet(now, &injected.packet);

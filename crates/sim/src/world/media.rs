@@ -7,7 +7,7 @@ use holdover_link::{Link, PointToPointEvent};
 
 use super::World;
 use crate::config::LinkBetween;
-use crate::external::Order;
+use crate::external::ShellCommand;
 use crate::frame::Frame;
 use crate::ids::{LinkId, NodeId};
 use crate::layer2::{AddressLoss, Families, LinkKind};
@@ -39,7 +39,7 @@ impl World {
             if delivery.frame.raw {
                 // A damaged frame fails its frame check sequence.
                 if attached && !delivery.corrupted {
-                    self.orders.push_back(Order::Deliver { node: to, at: now, frame: delivery.frame });
+                    self.shell_commands.push_back(ShellCommand::Deliver { node: to, at: now, frame: delivery.frame });
                 } else if !delivery.corrupted {
                     self.network.hear_neighbour(now, index, &delivery.frame, observer);
                 }
@@ -91,7 +91,7 @@ impl World {
             self.forget_neighbours(link, observer);
         }
         if self.network.hops[link * 2].attached {
-            self.orders.push_back(Order::Link { link: id, up });
+            self.shell_commands.push_back(ShellCommand::Link { link: id, up });
         }
         observer.event(at, &if up { WorldEvent::LinkUp(id) } else { WorldEvent::LinkDown(id) });
         if carries && self.config.links[link].layer2.kind != LinkKind::Wire {
@@ -148,7 +148,7 @@ impl World {
         for GateChange { at, open } in segment.pass_gate(self.now) {
             let (id, layer2) = (LinkId(link as u32), self.config.links[link].layer2);
             if layer2.addresses != AddressLoss::Kept && self.network.hops[index].attached {
-                self.orders.push_back(Order::Addresses { link: id, present: open });
+                self.shell_commands.push_back(ShellCommand::Addresses { link: id, present: open });
             }
             if open {
                 self.link_carries(at, id, layer2.families, observer);

@@ -29,7 +29,7 @@ use crate::check;
 use crate::config::{Role, WorldConfig};
 use crate::cpu::Cpu;
 use crate::error::WorldError;
-use crate::external::Order;
+use crate::external::ShellCommand;
 use crate::flow::{End, Flow};
 use crate::forewarning::Forewarning;
 use crate::gateway::Gateway;
@@ -77,7 +77,7 @@ pub struct World {
     next_sample: Option<Instant>,
     events: u64,
     /// Orders for the shell of external hosts.
-    orders: VecDeque<Order>,
+    shell_commands: VecDeque<ShellCommand>,
     has_external: bool,
     /// External routers.
     external_routers: Vec<NodeId>,
@@ -138,7 +138,7 @@ impl World {
             flows,
             unfinished,
             events: 0,
-            orders: VecDeque::new(),
+            shell_commands: VecDeque::new(),
             has_external: false,
             external_routers: Vec::new(),
             config,
@@ -296,7 +296,7 @@ impl World {
         for (index, flow) in self.flows.iter().enumerate() {
             if self.is_external(flow.config.from) {
                 if flow.begun && !flow.is_over() {
-                    self.orders.push_back(Order::Sample { flow: FlowId(index as u32) });
+                    self.shell_commands.push_back(ShellCommand::Sample { flow: FlowId(index as u32) });
                 }
             } else if let Some(connection) = self.connection(flow, End::From) {
                 let sample = crate::observer::Sample::of(connection, flow.read_at_to);

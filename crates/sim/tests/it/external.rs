@@ -8,8 +8,8 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_link::{Outage, Outages};
 use holdover_sim::{
-    ConnectionReport, End, Ending, FlowId, FlowReport, FlowStatus, NoObserver, NodeId, Order, SocketEvent, World,
-    WorldConfig,
+    ConnectionReport, End, Ending, FlowId, FlowReport, FlowStatus, NoObserver, NodeId, ShellCommand, SocketEvent,
+    World, WorldConfig,
 };
 use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig, Event};
 
@@ -17,7 +17,7 @@ use crate::support::{at_ms, bulk_bytes, bulk_for, bursts, exchanges, flow, ms, p
 
 const CLIENT: NodeId = NodeId(0);
 
-/// The client's TCP and its single application, which only executes orders.
+/// The client's TCP and its single application, which only executes commands.
 struct Elsewhere {
     world: World,
     endpoint: Endpoint,
@@ -57,32 +57,32 @@ impl Elsewhere {
         }
     }
 
-    /// Executes the world's orders. Returns whether there were any.
+    /// Executes the world's commands. Returns whether there were any.
     fn apply(&mut self, now: Instant) -> bool {
         let mut any = false;
-        while let Some(order) = self.world.poll_order() {
+        while let Some(command) = self.world.poll_shell_command() {
             any = true;
-            match order {
-                Order::Deliver { node, frame, .. } => {
+            match command {
+                ShellCommand::Deliver { node, frame, .. } => {
                     assert_eq!(node, CLIENT);
                     self.endpoint.handle_packet(now, frame.packet());
                     self.world.take_back(frame);
                 }
-                Order::Connect { local, remote, .. } => {
+                ShellCommand::Connect { local, remote, .. } => {
                     let config = Arc::clone(&self.world.config().flows[0].sender);
                     let local = Some(SocketAddr::new(local, 0));
                     self.connection = self.endpoint.connect(now, config, local, remote).ok();
                 }
-                Order::Write { bytes, until, .. } => (self.to_write, self.until) = (bytes, until),
-                Order::Shutdown { .. } => self.shuts_down = true,
-                Order::Datagram { local, remote, len, .. } => {
+                ShellCommand::Write { bytes, until, .. } => (self.to_write, self.until) = (bytes, until),
+                ShellCommand::Shutdown { .. } => self.shuts_down = true,
+                ShellCommand::Datagram { local, remote, len, .. } => {
                     self.datagrams += 1;
                     let payload = Bytes::from(vec![0; len]);
                     let udp = holdover_wire::Udp { src_port: local.port(), dst_port: remote.port(), payload };
                     let packet = holdover_wire::Packet::new(local.ip(), remote.ip(), udp);
                     self.world.handle_interface(now, CLIENT, None, packet, &mut NoObserver);
                 }
-                Order::Sample { .. } => {}
+                ShellCommand::Sample { .. } => {}
                 other => panic!("no kernel is attached to the link: {other:?}"),
             }
         }

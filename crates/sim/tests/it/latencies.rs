@@ -87,7 +87,9 @@ fn an_external_host_has_its_own_latency() {
     let mut world = World::new(config).expect("a valid world");
     assert!(world.set_external(SERVER));
     world.run_to(Instant::from_millis(26), &mut NoObserver);
-    let Some(holdover_sim::Order::Deliver { node: SERVER, at, .. }) = world.poll_order() else { panic!("no SYN") };
+    let Some(holdover_sim::ShellCommand::Deliver { node: SERVER, at, .. }) = world.poll_shell_command() else {
+        panic!("no SYN")
+    };
     // 60 bytes take 48 us.
     assert_eq!(at, Instant::from_nanos(25_048_000));
 }

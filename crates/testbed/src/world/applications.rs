@@ -1,6 +1,6 @@
 //! The applications of one external host: kernel sockets in its namespace, all served by one thread.
 //!
-//! The thread executes the world's orders and reports the events of its sockets. It blocks only in `poll`.
+//! The thread executes the world's commands and reports the events of its sockets. It blocks only in `poll`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -39,7 +39,7 @@ use std::sync::mpsc::{self, Receiver};
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_sim::{
-    AddressLoss, End, Ending, FlowId, Frame, Layer2, LinkId, NodeId, Observer, Order, OutageKind, Role, World,
+    AddressLoss, End, Ending, FlowId, Frame, Layer2, LinkId, NodeId, Observer, OutageKind, Role, ShellCommand, World,
     WorldConfig, WorldError,
 };
 use holdover_wire::EmitError;
@@ -355,41 +355,41 @@ impl RealWorld {
         Ok(())
     }
 
-    /// Executes the world's orders.
+    /// Executes the world's commands.
     fn apply(&mut self) -> Result<(), RealError> {
-        while let Some(order) = self.world.poll_order() {
+        while let Some(command) = self.world.poll_shell_command() {
             let flow_node = |flow: FlowId, end: End| {
                 let flow = &self.world.config().flows[flow.0 as usize];
                 if end == End::From { flow.from } else { flow.to }
             };
-            let (node, command) = match order {
-                Order::Deliver { node, at, mut frame } => {
+            let (node, command) = match command {
+                ShellCommand::Deliver { node, at, mut frame } => {
                     self.deliver(node, at, &mut frame)?;
                     self.world.take_back(frame);
                     continue;
                 }
-                Order::Link { link, up } => {
+                ShellCommand::Link { link, up } => {
                     self.follow_link(link, up)?;
                     continue;
                 }
-                Order::Addresses { link, present } => {
+                ShellCommand::Addresses { link, present } => {
                     self.follow_addresses(link, present)?;
                     continue;
                 }
-                Order::Connect { flow, end, local, mut remote } => {
+                ShellCommand::Connect { flow, end, local, mut remote } => {
                     let (local, to) = (self.present_address(local), self.present_address(remote.ip()));
                     remote.set_ip(to);
                     (flow_node(flow, end), Command::Connect { flow, end, local, remote })
                 }
-                Order::Write { flow, end, bytes, until } => (
+                ShellCommand::Write { flow, end, bytes, until } => (
                     flow_node(flow, end),
                     Command::Write { flow, end, bytes, until: until.map(|at| self.clock.wall(at)) },
                 ),
-                Order::Shutdown { flow, end } => (flow_node(flow, end), Command::Shutdown { flow, end }),
-                Order::Datagram { flow, local, remote, len } => {
+                ShellCommand::Shutdown { flow, end } => (flow_node(flow, end), Command::Shutdown { flow, end }),
+                ShellCommand::Datagram { flow, local, remote, len } => {
                     (flow_node(flow, End::From), Command::Datagram { flow, local, remote, len })
                 }
-                Order::Sample { flow } => (flow_node(flow, End::From), Command::Sample { flow }),
+                ShellCommand::Sample { flow } => (flow_node(flow, End::From), Command::Sample { flow }),
             };
             if let Some(host) = self.host_of[node.0 as usize] {
                 self.hosts[host].command(command);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use holdover_base::Instant;
 
-use super::super::store::{Change, Record, Registration, Subject};
+use super::super::store::{Change, OwnerRecord, Registration, Subject};
 use super::{Event, Evidence, Gateway, Known, OVERRULES, Ownership};
 
 impl Ownership {
@@ -23,13 +23,13 @@ impl Ownership {
         now: Instant,
         mobile: IpAddr,
         epoch: u64,
-        record: Option<Record>,
+        record: Option<OwnerRecord>,
         is_final: bool,
     ) {
         let known = self.mobiles.entry(mobile).or_insert_with(|| Known::new(now));
         if epoch <= known.epoch {
             // A claim sent by another gateway has no Ethernet address; the store's record has one.
-            if let (true, Some(known), Some(Record { mac: Some(mac), .. })) =
+            if let (true, Some(known), Some(OwnerRecord { mac: Some(mac), .. })) =
                 (epoch == known.epoch, &mut known.record, record)
             {
                 known.mac = Some(mac);
@@ -42,7 +42,7 @@ impl Ownership {
         if !known.is_here {
             known.idle_since = now;
         }
-        let Some(Record { owner, .. }) = known.record.clone() else {
+        let Some(OwnerRecord { owner, .. }) = known.record.clone() else {
             // The former owner has removed the key: claim it again.
             if known.is_here {
                 known.evidence = known.evidence.filter(|evidence| *evidence != Evidence::Adopted);
@@ -84,7 +84,7 @@ impl Ownership {
         let Some(known) = self.mobiles.get_mut(&mobile) else { return };
         (known.evidence, known.contested_at) = (None, None);
         let was_here = std::mem::take(&mut known.is_here);
-        let Some(Record { owner, .. }) = known.record.clone().filter(|_| was_here || was_own) else { return };
+        let Some(OwnerRecord { owner, .. }) = known.record.clone().filter(|_| was_here || was_own) else { return };
         self.counters.lost += 1;
         self.events.push_back(Event::Lost { mobile, epoch: known.epoch, owner });
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
-use super::super::store::{Answer, Change, Record, Registration, Request, Subject};
+use super::super::store::{Answer, Change, OwnerRecord, Registration, Request, Subject};
 
 /// Keys in a page of a list.
 const PAGE: usize = 2;
@@ -15,7 +15,7 @@ pub(super) struct Store {
     pub(super) id: u64,
     revision: u64,
     gateways: BTreeMap<String, (u64, Registration, u64)>,
-    mobiles: BTreeMap<IpAddr, (u64, Record)>,
+    mobiles: BTreeMap<IpAddr, (u64, OwnerRecord)>,
     /// The time at which each ends.
     leases: BTreeMap<u64, Instant>,
     history: Vec<Change>,
@@ -141,7 +141,7 @@ impl Store {
                     let address = claim.mobile;
                     let found = self.mobiles.get(&address).map_or(0, |(epoch, _)| *epoch);
                     if found == claim.over {
-                        let record = Record { owner: name.to_owned(), mac: claim.mac };
+                        let record = OwnerRecord { owner: name.to_owned(), mac: claim.mac };
                         self.revision = next;
                         self.writes_of_mobiles += 1;
                         self.mobiles.insert(address, (next, record.clone()));

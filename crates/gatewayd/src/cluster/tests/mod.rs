@@ -1,4 +1,4 @@
-//! Gateways, their relays and a store, over networks that delay, lose and partition.
+//! Gateways, their protocols and a store, over networks that delay, lose and partition.
 
 mod etcd;
 mod moves;
@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use holdover_base::{Duration, Instant};
 
 use super::ownership::{Admission, Event, Evidence, Ownership};
-use super::store::{Answer, Change, Claim, Kind, Numbered, Record, Registration, Reply, Request, Subject};
+use super::store::{Answer, Change, Claim, Kind, Numbered, OwnerRecord, Registration, Reply, Request, Subject};
 use crate::cluster::Epoch;
 use crate::engine::Attachments;
-use crate::handoff::relay::Relay;
+use crate::handoff::protocol::Protocol;
 
 fn mobile() -> IpAddr {
     [10, 0, 1, 7].into()
@@ -28,7 +28,7 @@ fn registration(number: u8, process: u64) -> Registration {
 }
 
 fn record(epoch: u64, owner: &str) -> Change {
-    let record = Some(Record { owner: owner.to_owned(), mac: Some([2; 6]) });
+    let record = Some(OwnerRecord { owner: owner.to_owned(), mac: Some([2; 6]) });
     Change { epoch, subject: Subject::Mobile { address: mobile(), record } }
 }
 
@@ -513,12 +513,12 @@ fn keys_of_a_gateway_that_does_not_come_back_are_removed_after_an_hour() {
 #[test]
 fn a_new_mobile_host_that_was_overheard_is_left_for_a_second_to_the_gateway_that_it_sends_to() {
     let one = One::joined(vec![]);
-    let mut relay = Relay::new(vec![]);
+    let mut protocol = Protocol::new(vec![]);
     let mut attachments = Attachments::new(at(0));
     let mut probed_at = Vec::new();
     for ms in (0..3000).step_by(250) {
         attachments.note_overheard(at(ms), mobile(), at(ms));
-        if !attachments.follow_overheard(at(ms), &one.0, &mut relay).is_empty() {
+        if !attachments.follow_overheard(at(ms), &one.0, &mut protocol).is_empty() {
             probed_at.push(ms);
         }
     }

@@ -264,7 +264,7 @@ impl World {
         let abandoned: u64 = in_relays.map(|live| live.abandoned).sum();
         let lost = self.lost();
         let in_flight: u64 =
-            self.gateways.iter().filter_map(|gateway| Some(gateway.live.as_ref()?.relay.unconfirmed())).sum();
+            self.gateways.iter().filter_map(|gateway| Some(gateway.live.as_ref()?.protocol.unconfirmed())).sum();
         let accounted = abandoned + self.lost_in_kills + in_flight;
         assert!(lost <= accounted, "{lost} are lost, {abandoned} + {} + {in_flight}", self.lost_in_kills);
     }
@@ -288,7 +288,7 @@ impl World {
                     gateway.name,
                     gateway.watch
                 );
-                assert_eq!(live.relay.poll_timeout(), None, "{}: {:#?}", gateway.name, live.relay);
+                assert_eq!(live.protocol.poll_timeout(), None, "{}: {:#?}", gateway.name, live.protocol);
             }
         }
         assert_eq!(self.undelivered(), 0, "packets wait");
@@ -330,7 +330,7 @@ impl World {
         let address = gateway.registration.handoff;
         let now = self.now;
         let others = self.gateways.iter_mut().filter_map(|gateway| gateway.live.as_mut());
-        others.for_each(|live| live.relay.handle_new_session(now, address));
+        others.for_each(|live| live.protocol.handle_new_session(now, address));
         self.datagrams.retain(|(_, from, to, _)| *from != number && *to != number);
     }
 
@@ -470,7 +470,7 @@ impl World {
     fn send_datagrams(&mut self, number: usize) {
         let mut messages = Vec::new();
         if let Some(live) = &mut self.gateways[number].live {
-            messages.extend(std::iter::from_fn(|| live.relay.poll_transmit()));
+            messages.extend(std::iter::from_fn(|| live.protocol.poll_transmit()));
         }
         for (peer, message) in messages {
             for _ in 0..=u64::from(self.random.below(20) == 0) {

@@ -9,8 +9,8 @@ use holdover_flow::{Flow, FlowRecord};
 use proptest::prelude::*;
 
 use super::super::message::{Body, Message};
+use super::super::protocol::{Event, Protocol};
 use super::super::records::{MOST_RECORDS, Part, unpack};
-use super::super::relay::{Event, Relay};
 use super::super::sealed::OVERHEAD;
 use super::super::transfer::MOST;
 use super::{address, epoch, mobile};
@@ -206,11 +206,11 @@ fn parts(count: usize) -> Vec<Part> {
 fn all_records_of_a_mobile_host_fit_datagrams_of_1400_bytes_and_unknown_ones_are_left_out() {
     let now = Instant::from_secs(5000);
     let records = records(MOST_RECORDS, true);
-    let mut relay = Relay::new(vec![address(1)]);
-    relay.handle_message(now, address(1), claim(1, 1));
-    relay.send_records(now, (mobile(), address(1), 1), Part::pack(now, now - Duration::from_secs(3), &records));
+    let mut protocol = Protocol::new(vec![address(1)]);
+    protocol.handle_message(now, address(1), claim(1, 1));
+    protocol.send_records(now, (mobile(), address(1), 1), Part::pack(now, now - Duration::from_secs(3), &records));
     let (mut came, mut number) = (Vec::new(), 0);
-    while let Some((_, message)) = relay.poll_transmit() {
+    while let Some((_, message)) = protocol.poll_transmit() {
         assert!(message.to_bytes().len() + OVERHEAD <= 1400);
         let Body::Records { bytes, .. } = message.body else { panic!("{message:?}") };
         let (since, some) = unpack(Instant::from_secs(90), &bytes).unwrap();
@@ -220,13 +220,13 @@ fn all_records_of_a_mobile_host_fit_datagrams_of_1400_bytes_and_unknown_ones_are
         damaged[6] = 99;
         assert_eq!(unpack(now, &damaged).unwrap().1, came[came.len() - unpack(now, &bytes).unwrap().1.len() + 1..]);
         assert_eq!(unpack(now, &bytes[..bytes.len() - 1]), None);
-        relay.handle_message(now, address(1), Message { body: Body::GotRecords { number }, ..claim(1, 1) });
+        protocol.handle_message(now, address(1), Message { body: Body::GotRecords { number }, ..claim(1, 1) });
         number += 1;
     }
     assert_eq!(came, records);
-    let events: Vec<Event> = std::iter::from_fn(|| relay.poll_event()).collect();
+    let events: Vec<Event> = std::iter::from_fn(|| protocol.poll_event()).collect();
     assert_eq!(events.len(), 2, "{events:?}");
-    assert!(!relay.are_records_under_way());
+    assert!(!protocol.are_records_under_way());
 }
 
 fn claim(id: u64, records: u8) -> Message {
@@ -243,19 +243,19 @@ proptest! {
     #[test]
     fn records_arrive_once_each(count in 1_usize..180, seed in any::<u64>(), loss in 0_u64..40) {
         let mut random = holdover_base::Rng::new(seed);
-        let mut relays = [Relay::new(vec![address(1)]), Relay::new(vec![address(0)])];
-        relays[1].want_records();
-        relays[1].claim(Instant::ZERO, mobile(), Epoch::default(), &[address(0)]);
+        let mut protocols = [Protocol::new(vec![address(1)]), Protocol::new(vec![address(0)])];
+        protocols[1].want_records();
+        protocols[1].claim(Instant::ZERO, mobile(), Epoch::default(), &[address(0)]);
         let (mut came, mut last, mut lost) = (Vec::new(), 0, 0);
         let mut network: Vec<(u64, usize, Message)> = Vec::new();
         for tick in 0..200_000_u64 {
             let now = Instant::from_millis(tick);
-            for (number, relay) in relays.iter_mut().enumerate() {
-                relay.handle_timeout(now);
-                while let Some(event) = relay.poll_event() {
+            for (number, protocol) in protocols.iter_mut().enumerate() {
+                protocol.handle_timeout(now);
+                while let Some(event) = protocol.poll_event() {
                     match event {
-                        Event::Claimed { .. } => relay.end(now, mobile()),
-                        Event::RecordsWanted { transfer } => relay.send_records(now, transfer, parts(count)),
+                        Event::Claimed { .. } => protocol.end(now, mobile()),
+                        Event::RecordsWanted { transfer } => protocol.send_records(now, transfer, parts(count)),
                         Event::Records { bytes, are_last, .. } => {
                             came.extend(unpack(now, &bytes).unwrap().1);
                             last += usize::from(are_last);
@@ -264,7 +264,7 @@ proptest! {
                         _ => {}
                     }
                 }
-                while let Some((_, message)) = relay.poll_transmit() {
+                while let Some((_, message)) = protocol.poll_transmit() {
                     for _ in 0..=u64::from(random.below(100) < 10) {
                         if random.below(100) >= loss {
                             network.push((tick + 1 + random.below(30), 1 - number, message.clone()));
@@ -274,9 +274,9 @@ proptest! {
             }
             let due: Vec<_> = network.extract_if(.., |(at, ..)| *at <= tick).collect();
             for (_, to, message) in due {
-                relays[to].handle_message(now, address(1 - to), message);
+                protocols[to].handle_message(now, address(1 - to), message);
             }
-            if network.is_empty() && relays.iter().all(|relay| relay.poll_timeout().is_none()) {
+            if network.is_empty() && protocols.iter().all(|protocol| protocol.poll_timeout().is_none()) {
                 break;
             }
         }
@@ -287,14 +287,14 @@ proptest! {
         // With 40 % loss the claim, or each confirmation, may be lost seven times.
         prop_assert!(is_complete || lost > 0 || loss > 15);
         prop_assert!(loss > 15 || is_complete, "{} of {count} with {loss} %", came.len());
-        prop_assert!(relays.iter().all(|relay| relay.poll_timeout().is_none() && !relay.are_records_under_way()));
+        prop_assert!(protocols.iter().all(|protocol| protocol.poll_timeout().is_none() && !protocol.are_records_under_way()));
     }
 }
 
 #[test]
 fn packets_do_not_wait_for_records() {
     let now = Instant::ZERO;
-    let (mut old, mut new) = (Relay::new(vec![address(1)]), Relay::new(vec![address(0)]));
+    let (mut old, mut new) = (Protocol::new(vec![address(1)]), Protocol::new(vec![address(0)]));
     new.want_records();
     new.claim(now, mobile(), epoch(1), &[address(0)]);
     old.handle_message(now, address(1), new.poll_transmit().unwrap().1);
@@ -314,7 +314,7 @@ fn packets_do_not_wait_for_records() {
 #[test]
 fn records_are_sent_on_request_and_count_once() {
     let now = Instant::ZERO;
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     // A gateway of an earlier version, or one that follows no connections.
     old.handle_message(now, address(1), claim(1, 0));
     assert_eq!(std::iter::from_fn(|| old.poll_event()).collect::<Vec<_>>(), [Event::Claimed { mobile: mobile() }]);
@@ -323,7 +323,7 @@ fn records_are_sent_on_request_and_count_once() {
     let transfer = (mobile(), address(1), 2);
     let events: Vec<Event> = std::iter::from_fn(|| old.poll_event()).collect();
     assert_eq!(events, [Event::Claimed { mobile: mobile() }, Event::RecordsWanted { transfer }]);
-    let mut new = Relay::new(vec![address(0)]);
+    let mut new = Protocol::new(vec![address(0)]);
     let part =
         |id, number, of| Message { id, mobile: mobile(), body: Body::Records { number, of, bytes: vec![number] } };
     new.handle_message(now, address(0), part(1, 0, 1));
@@ -355,13 +355,13 @@ fn records_are_sent_on_request_and_count_once() {
 fn late_records_follow_a_mobile_host_and_unconfirmed_ones_come_back_with_it() {
     let now = Instant::ZERO;
     let (first, third) = (address(0), address(2));
-    let mut middle = Relay::new(vec![first, third]);
+    let mut middle = Protocol::new(vec![first, third]);
     middle.want_records();
     middle.claim(now, mobile(), epoch(1), &[first]);
     let (_, Message { id, .. }) = middle.poll_transmit().unwrap();
     middle.handle_message(now, third, claim(1, 1));
     let [part] = &parts(4)[..] else { panic!("one datagram") };
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     old.handle_message(now, address(1), claim(id, 1));
     old.send_records(now, (mobile(), address(1), id), vec![part.clone()]);
     let sent = old.poll_transmit().unwrap().1;
@@ -390,7 +390,7 @@ fn late_records_follow_a_mobile_host_and_unconfirmed_ones_come_back_with_it() {
 fn unconfirmed_records_go_to_the_next_gateway_that_claims_their_mobile_host() {
     let now = Instant::ZERO;
     let (second, third) = (address(1), address(2));
-    let mut old = Relay::new(vec![second, third]);
+    let mut old = Protocol::new(vec![second, third]);
     old.handle_message(now, second, claim(1, 1));
     let [part] = &parts(4)[..] else { panic!("one datagram") };
     old.send_records(now, (mobile(), second, 1), vec![part.clone()]);
@@ -409,7 +409,7 @@ fn unconfirmed_records_go_to_the_next_gateway_that_claims_their_mobile_host() {
 #[test]
 fn a_mobile_host_makes_room_for_those_claimed_after_it() {
     let (now, most) = (Instant::ZERO, MOST as u32);
-    let mut new = Relay::new(vec![address(0)]);
+    let mut new = Protocol::new(vec![address(0)]);
     new.want_records();
     let host = |number: u32| IpAddr::from((u32::MAX - number).to_be_bytes());
     for number in 0..=most {
@@ -426,13 +426,13 @@ fn a_mobile_host_makes_room_for_those_claimed_after_it() {
 #[test]
 fn records_are_bounded_and_given_up_with_their_gateway() {
     let now = Instant::ZERO;
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     old.handle_message(now, address(1), claim(1, 1));
     let transfer = (mobile(), address(1), 1);
     let [part] = &parts(4)[..] else { panic!("one datagram") };
     old.send_records(now, transfer, vec![part.clone(); 70]);
     assert_eq!(std::iter::from_fn(|| old.poll_transmit()).count(), 16, "a window");
-    let lost = |old: &mut Relay| {
+    let lost = |old: &mut Protocol| {
         let events = std::iter::from_fn(|| old.poll_event());
         let lost = events
             .filter_map(|event| if let Event::RecordsLost { records, .. } = event { Some(records) } else { None });
@@ -472,7 +472,7 @@ fn records_are_bounded_and_given_up_with_their_gateway() {
 #[test]
 fn a_restarted_gateway_gets_unconfirmed_records_by_its_next_claim() {
     let now = Instant::ZERO;
-    let mut old = Relay::new(vec![address(1)]);
+    let mut old = Protocol::new(vec![address(1)]);
     old.handle_message(now, address(1), claim(1, 1));
     let sent = parts(12);
     assert!(sent.len() > 2, "{}", sent.len());
@@ -484,7 +484,7 @@ fn a_restarted_gateway_gets_unconfirmed_records_by_its_next_claim() {
     old.handle_timeout(now + Duration::from_millis(500));
     assert_eq!(old.poll_transmit(), None);
     old.handle_message(now + Duration::from_secs(1), address(1), claim(1, 1));
-    let mut new = Relay::new(vec![address(0)]);
+    let mut new = Protocol::new(vec![address(0)]);
     new.want_records();
     new.claim(now, mobile(), epoch(1), &[address(0)]);
     while let Some((_, message)) = old.poll_transmit() {

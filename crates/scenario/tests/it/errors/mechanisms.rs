@@ -36,7 +36,7 @@ fn mechanisms_that_undo_each_other_are_refused_where_they_are_named() {
     let error = with("freeze = {}");
     assert_eq!(place(&error), (ErrorKind::Conflict, 8, 10, "host.client.mechanisms.freeze"), "{error}");
     assert!(error.to_string().contains("\"freeze\" cannot be combined with \"wake\""), "{error}");
-    let error = with("retransmission_trigger = { relay = \"duplicate-acks\" }");
+    let error = with("retransmission_trigger = { peer = \"duplicate-acks\" }");
     assert_eq!(error.field, "host.client.mechanisms.retransmission_trigger");
 }
 

@@ -1,4 +1,4 @@
-//! A gateway of the model: the engine's rules ([`Attachments`]), ownership, relay and diverter, without I/O.
+//! A gateway of the model: the engine's rules ([`Attachments`]), ownership, protocol and diverter, without I/O.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::cluster::Epoch;
 use crate::cluster::store::Kind;
 use crate::engine::{Attachments, Clearance, ELSEWHERE, Hearing, TEND_EVERY};
 use crate::handoff::message::{Body, Message};
-use crate::handoff::relay::{self, Relay};
+use crate::handoff::protocol::{self, Protocol};
 
 /// How long a mobile host is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ pub(super) struct Gateway {
 /// The daemon's process.
 pub(super) struct Live {
     pub(super) ownership: Ownership,
-    pub(super) relay: Relay,
+    pub(super) protocol: Protocol,
     diverter: Diverter<u32>,
     /// The programs' state.
     path: BTreeMap<IpAddr, Seen>,
@@ -102,7 +102,7 @@ impl Gateway {
             DiverterConfig { longest: Duration::from_secs(100_000), mobile_bytes: u64::MAX / 4, ..Default::default() };
         let mut live = Live {
             ownership,
-            relay: Relay::new(peers),
+            protocol: Protocol::new(peers),
             diverter: Diverter::new(DiverterConfig { total_bytes: u64::MAX / 4, ..config }),
             path: BTreeMap::new(),
             attachments: Attachments::new(now),
@@ -123,7 +123,7 @@ impl Gateway {
     /// the others may have all the same, and the number of those that were lost before.
     pub(super) fn stop(&mut self, now: Instant) -> (Vec<u32>, u64) {
         let Some(live) = &mut self.live else { return (Vec::new(), 0) };
-        let unconfirmed = live.relay.take_unconfirmed();
+        let unconfirmed = live.protocol.take_unconfirmed();
         let lost = self.kill(now);
         let mut uncertain = Vec::new();
         for (mobile, packets) in unconfirmed {
@@ -148,7 +148,7 @@ impl Gateway {
             self.files.entry(mobile).or_default().insert(0, packet);
         }
         live.serve_relay(now);
-        live.abandoned + live.relay.unconfirmed()
+        live.abandoned + live.protocol.unconfirmed()
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -243,7 +243,7 @@ impl Live {
         let is_long_away = |mobile: IpAddr, seen: &Seen| {
             self.diverter.status(mobile).is_some_and(|status| {
                 let about = (mobile, &status);
-                self.attachments.is_long_away(now, FORGET_AFTER, about, seen.heard_at, Some(&self.relay))
+                self.attachments.is_long_away(now, FORGET_AFTER, about, seen.heard_at, Some(&self.protocol))
             })
         };
         let gone = self.path.iter().filter(|(mobile, seen)| is_long_away(**mobile, seen));
@@ -261,12 +261,12 @@ impl Live {
             match self.ownership.handle_peer_claim(now, message.mobile, epoch, peer) {
                 Admission::Admitted => self.note_reported(now, message.mobile, epoch.revision, false),
                 Admission::Stale { known } => {
-                    return self.relay.refuse(peer, message.id, message.mobile, known);
+                    return self.protocol.refuse(peer, message.id, message.mobile, known);
                 }
                 Admission::Undecided => return,
             }
         }
-        self.relay.handle_message(now, peer, message);
+        self.protocol.handle_message(now, peer, message);
         self.serve_relay(now);
     }
 
@@ -314,7 +314,7 @@ impl Live {
                     won(mobile, self.ownership.epoch(epoch));
                     self.attachments.note_won(mobile);
                     if let Some(former) = former {
-                        self.relay.claim(now, mobile, self.ownership.epoch(epoch), &[former]);
+                        self.protocol.claim(now, mobile, self.ownership.epoch(epoch), &[former]);
                     }
                 }
                 Event::Lost { mobile, .. } => self.attachments.note_moved(now, mobile, &mut self.diverter),
@@ -327,17 +327,17 @@ impl Live {
         }
         if now >= self.tend_at {
             self.tend_at = now + TEND_EVERY;
-            let Self { attachments, diverter, ownership, relay, .. } = self;
+            let Self { attachments, diverter, ownership, protocol, .. } = self;
             attachments.tend_adopted(now, diverter, ownership, |_| None);
             attachments.find_elsewhere(now, diverter, ownership);
             let mut probed = attachments.due_probes(now, ownership, |_| true);
-            probed.extend(attachments.follow_overheard(now, ownership, relay));
+            probed.extend(attachments.follow_overheard(now, ownership, protocol));
             probed.into_iter().filter(|&mobile| is_there(mobile)).for_each(|mobile| self.hear(now, mobile));
         }
-        self.relay.handle_timeout(now);
+        self.protocol.handle_timeout(now);
         self.serve_relay(now);
-        let Self { attachments, diverter, ownership, relay, .. } = self;
-        for mobile in attachments.see_off(now, diverter, Some(ownership), relay) {
+        let Self { attachments, diverter, ownership, protocol, .. } = self;
+        for mobile in attachments.see_off(now, diverter, Some(ownership), protocol) {
             self.path.remove(&mobile);
         }
         self.attachments.expire(now, FORGET_AFTER);
@@ -348,33 +348,33 @@ impl Live {
     }
 
     fn serve_relay(&mut self, now: Instant) {
-        while let Some(event) = self.relay.poll_event() {
+        while let Some(event) = self.protocol.poll_event() {
             match event {
-                relay::Event::Packet { mobile, bytes } => {
+                protocol::Event::Packet { mobile, bytes } => {
                     let packet = u32::from_be_bytes(bytes.try_into().expect("a packet"));
                     self.diverter.handle_packet(now, mobile, LEN, || Some(packet)).expect("there is room");
                 }
-                relay::Event::Offered { mobile, epoch, peer } => {
+                protocol::Event::Offered { mobile, epoch, peer } => {
                     if let Some(own) = self.ownership.answer_to_offer(mobile, epoch) {
-                        self.relay.claim(now, mobile, own, &[peer]);
+                        self.protocol.claim(now, mobile, own, &[peer]);
                     }
                 }
-                relay::Event::Claimed { mobile } => self.attachments.note_moved(now, mobile, &mut self.diverter),
-                relay::Event::Inquired { mobile, peer } => {
+                protocol::Event::Claimed { mobile } => self.attachments.note_moved(now, mobile, &mut self.diverter),
+                protocol::Event::Inquired { mobile, peer } => {
                     if self.attachments.handle_inquiry(now, mobile, &self.diverter) {
-                        self.relay.answer_inquiry(mobile, peer);
+                        self.protocol.answer_inquiry(mobile, peer);
                     }
                 }
-                relay::Event::NotThere { mobile } if self.attachments.has_overheard(mobile) => {
+                protocol::Event::NotThere { mobile } if self.attachments.has_overheard(mobile) => {
                     self.to_probe.push(mobile)
                 }
-                relay::Event::NotThere { .. } => {}
-                relay::Event::Refused { .. } => self.ownership.handle_refusal(),
-                relay::Event::Lost { packets, .. } => self.abandoned += u64::from(packets),
-                relay::Event::Done { .. }
-                | relay::Event::RecordsWanted { .. }
-                | relay::Event::Records { .. }
-                | relay::Event::RecordsLost { .. } => {}
+                protocol::Event::NotThere { .. } => {}
+                protocol::Event::Refused { .. } => self.ownership.handle_refusal(),
+                protocol::Event::Lost { packets, .. } => self.abandoned += u64::from(packets),
+                protocol::Event::Done { .. }
+                | protocol::Event::RecordsWanted { .. }
+                | protocol::Event::Records { .. }
+                | protocol::Event::RecordsLost { .. } => {}
             }
         }
     }
@@ -402,9 +402,9 @@ impl Live {
         self.diverter.handle_timeout(now);
         while let Some((mobile, &packet)) = self.diverter.due(now) {
             let Seen { heard_at, addressed_at, .. } = self.path.get(&mobile).copied().unwrap_or_default();
-            match Attachments::clearance(mobile, Some(&self.ownership), Some(&self.relay), addressed_at) {
+            match Attachments::clearance(mobile, Some(&self.ownership), Some(&self.protocol), addressed_at) {
                 Clearance::HandOn => {
-                    if self.relay.hand_on(now, mobile, packet.to_be_bytes().to_vec()) {
+                    if self.protocol.hand_on(now, mobile, packet.to_be_bytes().to_vec()) {
                         self.diverter.handle_sent(now, mobile);
                     } else {
                         self.diverter.handle_busy(now + Duration::from_millis(1), mobile);

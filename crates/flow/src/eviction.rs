@@ -1,41 +1,47 @@
-//! Which connections leave the table: those that are over, and without room, those that are least likely to go on.
+//! Eviction from a table of connections: those that are over leave it, and those that are least likely to continue if it is full.
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Direction};
-use holdover_flow::Flow;
+use holdover_filter::{Connection, Direction, LINGER};
 
-/// How long closed connections, and SYNs without an answer, are remembered, for retransmissions.
-const LINGER: Duration = Duration::from_secs(60);
+use crate::Flow;
 
 /// The same while the table is full: a client repeats its SYN after a second, and is known again by that. Younger ones stay, as their
 /// answers may be under way, unless they alone fill [`EVICTED_PART`] of the table, as a flood does.
 const LINGER_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
-/// The fraction of connections evicted at least when the table is full.
-pub(super) const EVICTED_PART: usize = 16;
+/// The fraction of connections evicted at least when the table is full: one in this number.
+pub const EVICTED_PART: usize = 16;
 
 /// A connection of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Candidate {
-    pub(super) connection: Connection,
-    /// When its last packet came.
-    pub(super) seen_at: Instant,
-    pub(super) use_of: Use,
+pub struct Candidate {
+    /// The connection.
+    pub connection: Connection,
+    /// The time of its last packet.
+    pub seen_at: Instant,
+    /// Its use.
+    pub use_of: Use,
 }
 
-/// How far a connection has got, the least useful for the gateway first.
+/// The use of keeping a connection in the table, the least one first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Use {
-    /// It is over, or its SYN was never answered.
+pub enum Use {
+    /// The connection is over, or its SYN was never answered.
     Done,
-    /// One end has acknowledged something, or the gateway sees one direction only: a SYN-ACK for a forged address is not answered either.
+    /// One end has acknowledged something, or a gateway sees one direction only: a SYN-ACK for a forged address is not answered either.
     OneSided,
     /// Both ends have acknowledged something.
     Established,
 }
 
 impl Use {
-    pub(super) fn of(flow: &Flow) -> Self {
+    /// At one of its hosts: whether the peer has sent anything tells enough.
+    pub const fn at_host(flow: &Flow) -> Self {
+        if flow.is_over() || flow.is_unanswered() { Self::Done } else { Self::Established }
+    }
+
+    /// Between its hosts.
+    pub fn between(flow: &Flow) -> Self {
         let acked = [Direction::Outgoing, Direction::Incoming].map(|direction| flow.half(direction).acked().is_some());
         match acked {
             _ if flow.is_over() => Self::Done,
@@ -54,7 +60,8 @@ impl Candidate {
 
 /// The connections to remove. Without room these are all that have been done for [`LINGER_WITHOUT_ROOM`], as a flood of SYNs is,
 /// and at least a sixteenth of all: first others that are done, if they are many, then one-sided ones, and of each those idle for longest.
-pub(super) fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: bool) -> Vec<Connection> {
+#[must_use]
+pub fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: bool) -> Vec<Connection> {
     let linger = if has_room { LINGER } else { LINGER_WITHOUT_ROOM };
     let all_done = candidates.iter().filter(|candidate| candidate.use_of == Use::Done).count();
     let done = candidates.iter().filter(|candidate| candidate.is_done_for(now, linger)).count();
@@ -76,10 +83,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::net::IpAddr;
 
-    use holdover_flow::{Entry, Form, Rules};
     use holdover_wire::{Flags, Packet, Segment, Seq};
 
     use super::*;
+    use crate::{Entry, Form, Rules};
 
     fn connection(number: u16) -> Connection {
         Connection { local: ([192, 0, 2, 1], 80).into(), remote: ([10, 0, 0, 1], number).into() }
@@ -138,7 +145,7 @@ mod tests {
             let form = Form::of(&segment);
             let packet = Packet::new(from, to, segment);
             entry.follow(Instant::from_millis(1), &Rules::default(), direction, &packet, form);
-            Use::of(&entry.expand())
+            Use::between(&entry.expand())
         };
         assert_eq!(follow(mobile, fixed, Direction::Incoming, segment(Flags::SYN, 10, 0)), Use::Done);
         let answer = segment(Flags::SYN | Flags::ACK, 500, 11);

@@ -15,22 +15,22 @@ fn connection() -> (TcpStream, Socket) {
     (near, far)
 }
 
-/// A client and a server, and a thread that relays between them until the connection is over.
-fn relayed() -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
+/// A client and a server, and a thread that splices between them until the connection is over.
+fn spliced() -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
     let ((client, client_side), (server, server_side)) = (connection(), connection());
-    let mut relay = Relay::new(client_side, server_side);
-    let relaying = spawn(move || {
+    let mut splice = Splice::new(client_side, server_side);
+    let splicing = spawn(move || {
         let (mut pipes, counter) = (Pipes::default(), AtomicU64::new(0));
         loop {
-            for end in [RelayEnd::Client, RelayEnd::Server] {
+            for end in [SpliceEnd::Client, SpliceEnd::Server] {
                 // As EPOLLPRI announces it.
-                let socket = if end == RelayEnd::Client { &relay.client } else { &relay.server };
+                let socket = if end == SpliceEnd::Client { &splice.client } else { &splice.server };
                 let urgent = is_at_urgent(socket.as_fd());
-                relay.note(end, Ready { read: true, write: true, urgent });
+                splice.note(end, Ready { read: true, write: true, urgent });
             }
-            match relay.advance(&mut pipes, [&counter, &counter])? {
+            match splice.advance(&mut pipes, [&counter, &counter])? {
                 Progress::Over => {
-                    relay.finish();
+                    splice.finish();
                     return Ok(());
                 }
                 Progress::HasMore => {}
@@ -38,12 +38,12 @@ fn relayed() -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
             }
         }
     });
-    (client, server, relaying)
+    (client, server, splicing)
 }
 
 #[test]
 fn bytes_and_both_ends_pass() {
-    let (mut client, mut server, relaying) = relayed();
+    let (mut client, mut server, splicing) = spliced();
     let sent: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
     let sender = spawn({
         let (sent, mut client) = (sent.clone(), client.try_clone().unwrap());
@@ -62,12 +62,12 @@ fn bytes_and_both_ends_pass() {
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"answer");
-    relaying.join().unwrap().unwrap();
+    splicing.join().unwrap().unwrap();
 }
 
 #[test]
 fn an_urgent_byte_stays_urgent_and_in_its_place() {
-    let (client, server, relaying) = relayed();
+    let (client, server, splicing) = spliced();
     let (client, server) = (Socket::from(client), Socket::from(server));
     client.send(b"before").unwrap();
     sleep(Duration::from_millis(50));
@@ -89,24 +89,24 @@ fn an_urgent_byte_stays_urgent_and_in_its_place() {
     drop(client);
     drop(server);
     // Both ends have closed, or one of them was reset by the other's close.
-    let _ = relaying.join().unwrap();
+    let _ = splicing.join().unwrap();
 }
 
 #[test]
 fn a_reset_is_an_error_and_resets_the_other_end() {
-    let (client, mut server, relaying) = relayed();
+    let (client, mut server, splicing) = spliced();
     let client = Socket::from(client);
     client.send(b"x").unwrap();
     server.read_exact(&mut [0]).unwrap();
     client.set_linger(Some(Duration::ZERO)).unwrap();
     drop(client);
-    assert!(relaying.join().unwrap().is_err());
+    assert!(splicing.join().unwrap().is_err());
     assert_eq!(server.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
 #[test]
 fn a_receiver_that_does_not_read_stops_the_sender() {
-    let (client, _server, _relaying) = relayed();
+    let (client, _server, _splicing) = spliced();
     client.set_nonblocking(true).unwrap();
     let (mut sent, mut blocked) = (0, 0);
     while blocked < 100 {

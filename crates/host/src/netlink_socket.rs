@@ -16,7 +16,7 @@ pub use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROU
 pub const NLMSG_HEADER_LEN: usize = 16;
 
 /// A socket for requests. It may be used from any thread: it stays in the network namespace in which it was opened.
-pub struct Exchange {
+pub struct NetlinkSocket {
     socket: Socket,
     sequence: u32,
 }
@@ -34,7 +34,7 @@ pub struct Request {
 
 /// A request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ExchangeError {
+pub enum NetlinkSocketError {
     /// The socket failed, or the kernel did not answer.
     #[error("netlink socket")]
     Socket(#[source] io::Error),
@@ -46,16 +46,16 @@ pub enum ExchangeError {
     Invalid,
 }
 
-impl From<ExchangeError> for io::Error {
-    fn from(error: ExchangeError) -> Self {
+impl From<NetlinkSocketError> for io::Error {
+    fn from(error: NetlinkSocketError) -> Self {
         match error {
-            ExchangeError::Socket(error) | ExchangeError::Refused(error) => error,
-            ExchangeError::Invalid => Self::new(io::ErrorKind::InvalidData, error),
+            NetlinkSocketError::Socket(error) | NetlinkSocketError::Refused(error) => error,
+            NetlinkSocketError::Invalid => Self::new(io::ErrorKind::InvalidData, error),
         }
     }
 }
 
-impl ExchangeError {
+impl NetlinkSocketError {
     /// The number of the kernel's refusal.
     pub fn refusal(&self) -> Option<i32> {
         match self {
@@ -71,19 +71,19 @@ const LARGE: usize = 1 << 16;
 /// The kernel answers at once. Without an answer after this time, it was lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-impl std::fmt::Debug for Exchange {
+impl std::fmt::Debug for NetlinkSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange").field("sequence", &self.sequence).finish_non_exhaustive()
+        f.debug_struct("NetlinkSocket").field("sequence", &self.sequence).finish_non_exhaustive()
     }
 }
 
-impl AsFd for Exchange {
+impl AsFd for NetlinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Exchange {
+impl NetlinkSocket {
     /// Opens a socket for a protocol, such as [`NETLINK_SOCK_DIAG`], in the network namespace of the calling thread.
     ///
     /// # Errors
@@ -92,9 +92,9 @@ impl Exchange {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        let exchange = Self { socket, sequence: 0 };
-        exchange.set_timeout(TIMEOUT)?;
-        Ok(exchange)
+        let netlink = Self { socket, sequence: 0 };
+        netlink.set_timeout(TIMEOUT)?;
+        Ok(netlink)
     }
 
     /// Sets how long to wait for each datagram of an answer; 10 s without this.
@@ -109,12 +109,12 @@ impl Exchange {
     /// of a dump the last message, else the acknowledgement, which is always requested.
     ///
     /// # Errors
-    /// See [`ExchangeError`].
+    /// See [`NetlinkSocketError`].
     pub fn request(
         &mut self,
         request: &Request,
         answer: &mut dyn FnMut(&NetlinkHeader, &[u8]),
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<(), NetlinkSocketError> {
         let is_dump = request.flags & NLM_F_DUMP == NLM_F_DUMP;
         let flags = request.flags | if is_dump { 0 } else { NLM_F_ACK };
         self.exchange(|sequence| request.to_bytes(flags, sequence), answer)
@@ -123,15 +123,15 @@ impl Exchange {
     /// Sends requests in one datagram, and waits for the acknowledgements of those that ask for one.
     ///
     /// # Errors
-    /// See [`ExchangeError`]; the first refusal.
-    pub fn transact(&mut self, requests: &[Request]) -> Result<(), ExchangeError> {
+    /// See [`NetlinkSocketError`]; the first refusal.
+    pub fn transact(&mut self, requests: &[Request]) -> Result<(), NetlinkSocketError> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         for request in requests {
             self.sequence = self.sequence.wrapping_add(1);
             bytes.extend(request.to_bytes(request.flags, self.sequence));
         }
-        self.socket.send(&bytes, 0).map_err(ExchangeError::Socket)?;
+        self.socket.send(&bytes, 0).map_err(NetlinkSocketError::Socket)?;
         let mut expected = requests.iter().filter(|request| request.flags & NLM_F_ACK != 0).count();
         while expected > 0 {
             for message in messages(&self.receive()?) {
@@ -151,9 +151,9 @@ impl Exchange {
         &mut self,
         to_bytes: impl FnOnce(u32) -> Vec<u8>,
         answer: &mut dyn FnMut(&NetlinkHeader, &[u8]),
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<(), NetlinkSocketError> {
         self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&to_bytes(self.sequence), 0).map_err(ExchangeError::Socket)?;
+        self.socket.send(&to_bytes(self.sequence), 0).map_err(NetlinkSocketError::Socket)?;
         loop {
             for message in messages(&self.receive()?) {
                 let message = message?;
@@ -174,16 +174,16 @@ impl Exchange {
     }
 
     /// The next datagram, of any length. The kernel fills datagrams of a dump up to the largest buffer that it has seen.
-    fn receive(&self) -> Result<Vec<u8>, ExchangeError> {
+    fn receive(&self) -> Result<Vec<u8>, NetlinkSocketError> {
         let mut datagram = Vec::with_capacity(LARGE);
         let length = self.socket.recv(&mut datagram, libc::MSG_PEEK | libc::MSG_TRUNC).map_err(|error| {
             let is_timeout = error.kind() == io::ErrorKind::WouldBlock;
-            ExchangeError::Socket(if is_timeout { io::ErrorKind::TimedOut.into() } else { error })
+            NetlinkSocketError::Socket(if is_timeout { io::ErrorKind::TimedOut.into() } else { error })
         })?;
         if length > datagram.len() {
-            return self.socket.recv_from_full().map(|(datagram, _)| datagram).map_err(ExchangeError::Socket);
+            return self.socket.recv_from_full().map(|(datagram, _)| datagram).map_err(NetlinkSocketError::Socket);
         }
-        self.socket.recv(&mut Vec::new(), libc::MSG_TRUNC).map_err(ExchangeError::Socket)?;
+        self.socket.recv(&mut Vec::new(), libc::MSG_TRUNC).map_err(NetlinkSocketError::Socket)?;
         Ok(datagram)
     }
 }
@@ -204,22 +204,22 @@ impl Request {
 }
 
 /// The result in the last message of an answer: without an error number it is an acknowledgement.
-fn verdict(message: &NetlinkBuffer<&[u8]>) -> Result<(), ExchangeError> {
+fn verdict(message: &NetlinkBuffer<&[u8]>) -> Result<(), NetlinkSocketError> {
     match message.payload().first_chunk().map_or(0, |code| i32::from_ne_bytes(*code)) {
         0 => Ok(()),
-        code => Err(ExchangeError::Refused(io::Error::from_raw_os_error(code.wrapping_neg()))),
+        code => Err(NetlinkSocketError::Refused(io::Error::from_raw_os_error(code.wrapping_neg()))),
     }
 }
 
 /// The messages of one datagram. An invalid one is the last, as the next one cannot be found.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, ExchangeError>> {
+fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, NetlinkSocketError>> {
     std::iter::from_fn(move || {
         if datagram.is_empty() {
             return None;
         }
         let message = split(datagram);
         datagram = message.as_ref().map_or(&[], |(_, rest)| rest);
-        Some(message.map(|(message, _)| message).ok_or(ExchangeError::Invalid))
+        Some(message.map(|(message, _)| message).ok_or(NetlinkSocketError::Invalid))
     })
 }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     // Claim: Queries of generic netlink, its families and multicast groups; answers and refusals in any datagram.
-    // Tests: `exchange::acknowledgements_and_refusals_are_told_apart`, `exchange::any_datagram_ends`,
+    // Tests: `netlink_socket::acknowledgements_and_refusals_are_told_apart`, `netlink_socket::any_datagram_ends`,
     // `generic_netlink::a_multicast_group_is_found_by_its_name`, `generic_netlink::the_kernel_describes_its_controller`
     #[test]
     fn a_datagram_has_several_messages_padded_to_words() {
@@ -261,7 +261,7 @@ mod tests {
         let datagram = [one, two].concat();
         let lens: Vec<usize> = messages(&datagram).map(|message| message.unwrap().payload().len()).collect();
         assert_eq!(lens, [5, 8]);
-        assert!(matches!(messages(&datagram[..datagram.len() - 1]).last(), Some(Err(ExchangeError::Invalid))));
+        assert!(matches!(messages(&datagram[..datagram.len() - 1]).last(), Some(Err(NetlinkSocketError::Invalid))));
     }
 
     proptest! {

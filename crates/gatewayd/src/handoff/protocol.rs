@@ -45,9 +45,9 @@ const WINDOW_BYTES: usize = 128_000;
 /// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A peer claims this mobile host: pass its packets to [`Relay::hand_on`], and then call [`Relay::end`].
+    /// A peer claims this mobile host: pass its packets to [`Protocol::hand_on`], and then call [`Protocol::end`].
     Claimed { mobile: IpAddr },
-    /// The same peer reads records of connections: pass them to [`Relay::send_records`].
+    /// The same peer reads records of connections: pass them to [`Protocol::send_records`].
     RecordsWanted { transfer: Transfer },
     /// Records of connections of a mobile host that this gateway has claimed. `are_last` says that all of the peer have arrived.
     Records { mobile: IpAddr, bytes: Vec<u8>, are_last: bool },
@@ -72,7 +72,7 @@ pub(crate) enum Event {
 /// The protocol. Call [`Self::handle_message`], [`Self::claim`], [`Self::hand_on`], [`Self::end`] and [`Self::handle_timeout`]; then
 /// [`Self::poll_event`] and [`Self::poll_transmit`] until `None`; then [`Self::poll_timeout`].
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub(crate) struct Protocol {
     peers: Vec<SocketAddr>,
     last_id: u64,
     /// This gateway's claims.
@@ -131,7 +131,7 @@ impl Leaving {
     }
 }
 
-impl Relay {
+impl Protocol {
     /// Without any handoff.
     pub(crate) fn new(peers: Vec<SocketAddr>) -> Self {
         Self {
@@ -521,7 +521,7 @@ impl Relay {
     }
 }
 
-impl Transfers for Relay {
+impl Transfers for Protocol {
     fn is_leaving(&self, mobile: IpAddr) -> bool {
         Self::is_leaving(self, mobile)
     }

@@ -53,10 +53,10 @@ pub(crate) enum Whereabouts {
     },
 }
 
-/// An event for the owner of an [`Exchange`].
+/// An event for the owner of an [`RecordRequests`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A peer requests records: call [`Exchange::give`].
+    /// A peer requests records: call [`RecordRequests::give`].
     Wanted { peer: IpAddr, mobile: IpAddr, id: u64 },
     /// A record has arrived.
     Given { record: Bytes },
@@ -67,7 +67,7 @@ pub(crate) enum Event {
 /// The protocol between supervisor hosts. Its owner calls [`Self::handle_message`], [`Self::ask`] and [`Self::handle_timeout`], then
 /// [`Self::poll_event`] and [`Self::poll_message`] until `None`, then [`Self::poll_timeout`].
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct RecordRequests {
     config: HandoffConfig,
     /// Makes simultaneous requests of different supervisor hosts distinct.
     salt: u16,
@@ -151,7 +151,7 @@ pub(crate) const fn salt_of(secret: [u8; 16]) -> u16 {
 /// The most mobile hosts without anything in flight that are remembered. The one unused for longest is evicted first.
 const MOST_HOSTS: usize = 10_000;
 
-impl Exchange {
+impl RecordRequests {
     pub(crate) fn new(config: HandoffConfig, salt: u16) -> Self {
         Self {
             config,
@@ -425,23 +425,23 @@ mod tests {
         Instant::from_millis(millis)
     }
 
-    fn exchange() -> Exchange {
-        Exchange::new(HandoffConfig::among(vec![PEER, OTHER]), 1)
+    fn requests() -> RecordRequests {
+        RecordRequests::new(HandoffConfig::among(vec![PEER, OTHER]), 1)
     }
 
-    fn hears(exchange: &mut Exchange, millis: u64, peer: IpAddr, id: u64, body: Body) -> Vec<Event> {
+    fn hears(requests: &mut RecordRequests, millis: u64, peer: IpAddr, id: u64, body: Body) -> Vec<Event> {
         let payload = Message { id, mobile: MOBILE, body }.emit();
-        assert!(exchange.handle_message(at(millis), &ControlMessage { peer, payload }));
-        core::iter::from_fn(|| exchange.poll_event()).collect()
+        assert!(requests.handle_message(at(millis), &ControlMessage { peer, payload }));
+        core::iter::from_fn(|| requests.poll_event()).collect()
     }
 
-    fn sent(exchange: &mut Exchange) -> Vec<(IpAddr, Message)> {
-        let messages = core::iter::from_fn(|| exchange.poll_message());
+    fn sent(requests: &mut RecordRequests) -> Vec<(IpAddr, Message)> {
+        let messages = core::iter::from_fn(|| requests.poll_message());
         messages.map(|message| (message.peer, Message::parse(&message.payload).expect("a message"))).collect()
     }
 
-    fn bodies(exchange: &mut Exchange) -> Vec<Body> {
-        sent(exchange).into_iter().map(|(_, message)| message.body).collect()
+    fn bodies(requests: &mut RecordRequests) -> Vec<Body> {
+        sent(requests).into_iter().map(|(_, message)| message.body).collect()
     }
 
     fn records() -> Vec<Bytes> {
@@ -455,7 +455,7 @@ mod tests {
     /// A repeated request gets the same records; confirmed ones are not sent again; an older request is not answered.
     #[test]
     fn records_are_sent_until_they_are_taken() {
-        let mut old = exchange();
+        let mut old = requests();
         let wanted = Event::Wanted { peer: PEER, mobile: MOBILE, id: 7 };
         assert_eq!(hears(&mut old, 0, PEER, 7, Body::Ask), [wanted]);
         old.give(at(0), PEER, MOBILE, 7, records());
@@ -479,7 +479,7 @@ mod tests {
     /// Of a long answer, a window is in flight: a confirmation of its first record lets the next one follow.
     #[test]
     fn a_long_answer_is_sent_in_a_window() {
-        let mut old = exchange();
+        let mut old = requests();
         let count = 3 * WINDOW;
         let record = |index: u16| Bytes::copy_from_slice(&index.to_be_bytes());
         hears(&mut old, 0, PEER, 7, Body::Ask);
@@ -488,7 +488,7 @@ mod tests {
             Body::Give { index, count: of, record: content } if of == count && content == record(index) => index,
             body => panic!("{body:?}"),
         };
-        let indices = |old: &mut Exchange| bodies(old).into_iter().map(index).collect::<Vec<u16>>();
+        let indices = |old: &mut RecordRequests| bodies(old).into_iter().map(index).collect::<Vec<u16>>();
         assert_eq!(indices(&mut old), Vec::from_iter(0..WINDOW));
         assert_eq!(old.stored_bytes(), usize::from(count) * 2);
         // A gap at the beginning holds the window back, and only the gap is repeated.
@@ -511,7 +511,7 @@ mod tests {
     /// A request that arrives after a later one from here was answered by all does not take anything away.
     #[test]
     fn a_late_request_takes_nothing_away() {
-        let mut here = exchange();
+        let mut here = requests();
         here.ask(at(1), MOBILE);
         let own = sent(&mut here)[0].1.id;
         for peer in [PEER, OTHER] {
@@ -523,10 +523,10 @@ mod tests {
         assert_eq!(hears(&mut here, 4, PEER, own + 1, Body::Ask).len(), 1);
     }
 
-    /// Records arrive twice and out of order, and each counts once. The exchange ends when all have answered.
+    /// Records arrive twice and out of order, and each counts once. The request ends when all have answered.
     #[test]
     fn a_question_is_answered_when_all_have_answered() {
-        let mut new = exchange();
+        let mut new = requests();
         new.ask(at(1), MOBILE);
         let asked = sent(&mut new);
         assert_eq!(asked.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER, OTHER]);
@@ -551,7 +551,7 @@ mod tests {
     /// Of two that ask about the same mobile host, the younger request waits for the answer to the older one.
     #[test]
     fn the_younger_question_waits_and_the_older_one_does_not() {
-        let mut first = exchange();
+        let mut first = requests();
         first.ask(at(1), MOBILE);
         let own = sent(&mut first)[0].1.id;
         let younger = own + 1;
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn an_unanswered_request_is_given_up() {
-        let mut new = exchange();
+        let mut new = requests();
         new.ask(at(0), MOBILE);
         let mut asked = sent(&mut new).len();
         let mut now = Instant::ZERO;
@@ -584,8 +584,8 @@ mod tests {
         assert_eq!((asked, now), (2 * 7, at(25_400)));
         assert_eq!(new.poll_event(), Some(Event::Concluded { mobile: MOBILE, is_complete: false }));
         assert_eq!(new.whereabouts(now, MOBILE), Whereabouts::Unknown);
-        let alone = Exchange::new(HandoffConfig::among(Vec::new()), 1);
-        let mut alone = Exchange { last_id: u64::MAX, ..alone };
+        let alone = RecordRequests::new(HandoffConfig::among(Vec::new()), 1);
+        let mut alone = RecordRequests { last_id: u64::MAX, ..alone };
         alone.ask(at(0), OWN);
         assert_eq!(
             alone.poll_event(),

@@ -38,7 +38,7 @@ impl Pipes {
 
 /// A split connection.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(super) struct Splice {
     /// The socket of the end that has opened the connection.
     pub(super) client: Socket,
     /// The other end's.
@@ -67,9 +67,9 @@ struct Way {
     outstanding_since: Option<Instant>,
 }
 
-/// Which socket of a [`Relay`].
+/// Which socket of a [`Splice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RelayEnd {
+pub(super) enum SpliceEnd {
     Client,
     Server,
 }
@@ -82,7 +82,7 @@ pub(super) struct Ready {
     pub(super) urgent: bool,
 }
 
-/// The state of a connection after its relay has run.
+/// The state of a connection after its splice has run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
     /// It waits for events.
@@ -99,7 +99,7 @@ const TURN: usize = 1 << 20;
 /// The most bytes of one `splice`: as much as a pipe holds.
 const PIPE_LEN: usize = 1 << 16;
 
-impl Relay {
+impl Splice {
     /// Two sockets that are connected.
     pub(super) fn new(client: Socket, server: Socket) -> Self {
         let way = || Way { can_read: true, can_write: true, ..Way::default() };
@@ -107,10 +107,10 @@ impl Relay {
     }
 
     /// Notes events of a socket.
-    pub(super) fn note(&mut self, end: RelayEnd, ready: Ready) {
+    pub(super) fn note(&mut self, end: SpliceEnd, ready: Ready) {
         let (from, to) = match end {
-            RelayEnd::Client => (&mut self.to_server, &mut self.to_client),
-            RelayEnd::Server => (&mut self.to_client, &mut self.to_server),
+            SpliceEnd::Client => (&mut self.to_server, &mut self.to_client),
+            SpliceEnd::Server => (&mut self.to_client, &mut self.to_server),
         };
         from.can_read |= ready.read || ready.urgent;
         from.expects_urgent |= ready.urgent;
