@@ -13,14 +13,11 @@ use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
 /// A step either passes the segment on to the next one, or ends its processing.
-type Step = Result<(), Disposition>;
+pub(super) type Step = Result<(), Disposition>;
 
-fn is_ack_without_data(segment: &Segment) -> bool {
+pub(super) fn is_ack_without_data(segment: &Segment) -> bool {
     segment.flags.contains(Flags::ACK) && segment.seq_len() == 0
 }
-
-/// RFC 7323 section 5.5: a connection idle for longer than this does not trust TS.Recent any more.
-const PAWS_IDLE: Duration = Duration::from_secs(24 * 86_400);
 
 impl Connection {
     /// Processes an arriving segment of this connection (SEGMENT ARRIVES, RFC 9293 section 3.10.7).
@@ -136,48 +133,6 @@ impl Connection {
         self.take_text_and_fin(now, segment, false)
     }
 
-    /// RFC 7323 section 5.3, R1: before anything else, protection against wrapped sequence numbers.
-    fn check_paws(&mut self, now: Instant, segment: &Segment) -> Step {
-        let (Some(state), Some(ts)) = (&self.timestamps, segment.options.timestamps) else { return Ok(()) };
-        let age = state.recent.wrapping_sub(ts.val) as i32;
-        let is_idle = now.saturating_since(state.recent_at) > PAWS_IDLE;
-        if age <= 0 || segment.flags.contains(Flags::RST) || is_idle || self.takes_overtaken(segment, age) {
-            return Ok(());
-        }
-        if self.is_retransmitted_syn(segment) {
-            return Err(self.repeat_handshake(segment));
-        }
-        let is_old_ack = is_ack_without_data(segment) && segment.seq.lt(self.rcv.nxt);
-        if !(is_old_ack && self.config.paws == Paws::LinuxOldAcks) {
-            self.answer_unacceptable(now, segment);
-        }
-        Err(Disposition::PawsRejected)
-    }
-
-    /// Whether a segment whose timestamp is `age` ticks old was only overtaken in the network, by [`Paws`].
-    fn takes_overtaken(&self, segment: &Segment, age: i32) -> bool {
-        if self.config.paws == Paws::Rfc7323 {
-            return false;
-        }
-        // Linux TCP_PAWS_WINDOW.
-        age <= 1
-            || is_ack_without_data(segment)
-                && (segment.seq, segment.ack) == (self.rcv.nxt, self.snd.una)
-                && !self.would_update_window(segment)
-                && i64::from(age) <= self.replay_window_ticks()
-    }
-
-    /// How far a timestamp may lie back within a retransmission timeout (Linux `tcp_tsval_replay`): the peer's tick is taken for our own
-    /// where ours is below 1 ms, otherwise for no less than 1/1.2 ms, before Linux 6.8 1/1.024 ms.
-    fn replay_window_ticks(&self) -> i64 {
-        let rto = self.rto();
-        match self.config.timestamps {
-            Some(tick) if tick < Duration::from_millis(1) => (rto.as_nanos() / tick.as_nanos().max(1)) as i64,
-            _ if self.config.paws == Paws::LinuxOldAcks => (rto.as_millis() * 1_200 / 1_000) as i64,
-            _ => (rto.as_millis() * 1_024 / 1_000) as i64,
-        }
-    }
-
     /// First, check the sequence number.
     fn check_sequence_number(&mut self, now: Instant, segment: &Segment) -> Step {
         let window = self.receive_window();
@@ -286,7 +241,7 @@ impl Connection {
 
     /// An unacceptable segment is answered by an ACK (section 3.10.7.4, first): a SYN or one without sequence numbers within the budget of
     /// RFC 5961 and [`crate::LimitConfig::invalid_ack_interval`]; one that carries data or a FIN tells the peer where we are.
-    fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
+    pub(super) fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
         let occupies = segment.seq_len() > 0 && !segment.flags.contains(Flags::SYN);
         if occupies && segment.seq.lt(self.rcv.nxt) {
             self.ack_now(Reason::DuplicateData);
@@ -299,12 +254,12 @@ impl Connection {
     }
 
     /// The peer's SYN once more: our SYN-ACK was lost.
-    fn is_retransmitted_syn(&self, segment: &Segment) -> bool {
+    pub(super) fn is_retransmitted_syn(&self, segment: &Segment) -> bool {
         self.state == State::SynReceived && segment.flags.contains(Flags::SYN) && segment.seq == self.rcv.irs
     }
 
     /// Answers the peer's SYN once more.
-    fn repeat_handshake(&mut self, syn: &Segment) -> Disposition {
+    pub(super) fn repeat_handshake(&mut self, syn: &Segment) -> Disposition {
         self.take_repeated_syn(syn);
         self.pending.handshake = true;
         Disposition::DuplicateData
@@ -529,28 +484,6 @@ impl Connection {
             }
         }
         self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
-    }
-
-    /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before the last ACK sent.
-    /// Returns whether the timestamp is newer than any before.
-    #[inline]
-    pub(super) fn note_timestamp(&mut self, now: Instant, segment: &Segment) -> bool {
-        let Some(ts) = segment.options.timestamps else { return false };
-        // A segment whose ACK cannot be was made up, and so may be its timestamp (Linux `tcp_ack`).
-        if !segment.flags.contains(Flags::ACK) || segment.ack.gt(self.snd_max()) {
-            return false;
-        }
-        let last_ack_sent = self.rcv.last_ack_sent;
-        if let Some(state) = &mut self.timestamps
-            && segment.seq.le(last_ack_sent)
-            && (ts.val.wrapping_sub(state.recent) as i32 >= 0 || now.saturating_since(state.recent_at) > PAWS_IDLE)
-        {
-            let is_newer = state.recent != ts.val;
-            state.recent = ts.val;
-            state.recent_at = now;
-            return is_newer;
-        }
-        false
     }
 
     /// Answers with a challenge ACK, within the budget of RFC 5961 section 10 and [`crate::LimitConfig::invalid_ack_interval`]. Returns

@@ -37,6 +37,7 @@ mod open;
 mod output;
 mod pace;
 mod path_mtu;
+mod paws;
 mod predict;
 mod rack;
 mod receive;
