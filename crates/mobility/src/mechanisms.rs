@@ -11,7 +11,7 @@ use crate::new_cell_window::{NewCellWindow, NewCellWindowConfig};
 use crate::probe::{Probe, ProbeConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
 use crate::release::ReleaseConfig;
-use crate::retransmission_trigger::{Relay, RetransmissionTrigger, RetransmissionTriggerConfig};
+use crate::retransmission_trigger::{PeerTrigger, RetransmissionTrigger, RetransmissionTriggerConfig};
 use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
 use crate::unreachable_poke::UnreachablePokeConfig;
 use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
@@ -119,7 +119,8 @@ impl Mechanisms {
             (self.ack_stall.is_some(), ack_stall::NAME),
         ];
         let Some((_, other)) = withholds.into_iter().find(|(is_on, _)| *is_on) else { return Ok(()) };
-        let relays_acks = |config: RetransmissionTriggerConfig| matches!(config.relay, Relay::DuplicateAcks { .. });
+        let triggers_by_acks =
+            |config: RetransmissionTriggerConfig| matches!(config.peer, PeerTrigger::DuplicateAcks { .. });
         let clashes = [
             (
                 self.freeze.is_some(),
@@ -137,7 +138,7 @@ impl Mechanisms {
                 "its ACKs would be withheld, and the released ACKs wake the peer anyway",
             ),
             (
-                self.retransmission_trigger.is_some_and(relays_acks),
+                self.retransmission_trigger.is_some_and(triggers_by_acks),
                 RetransmissionTrigger::NAME,
                 "its duplicate ACKs would be withheld; its option is not",
             ),

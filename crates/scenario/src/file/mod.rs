@@ -32,8 +32,8 @@ pub(crate) use link::{
     Outages, Reorder, Trace, TraceFormat,
 };
 pub(crate) use mechanisms::{
-    AckStall, DelayedDupacks, EbsnSender, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, Probe,
-    ReconnectAcks, RelayKind, Release, RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy,
+    AckStall, DelayedDupacks, EbsnSender, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, PeerTriggerKind,
+    Probe, ReconnectAcks, Release, RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy,
     WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};

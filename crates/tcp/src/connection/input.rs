@@ -1,6 +1,6 @@
 //! Processing of an arriving segment, step by step as in RFC 9293 section 3.10.7.
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
 use holdover_wire::{Flags, Segment, Seq, SeqRange};
 
 use super::receive::Arrival;
