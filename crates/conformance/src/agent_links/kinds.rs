@@ -63,7 +63,7 @@ const LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Lost, in_flight: I
 const HELD: OutagePolicy = OutagePolicy { queued: QueuedFate::Held, in_flight: InFlightFate::Delivered };
 
 /// All kinds, in the order of the page.
-pub(super) static KINDS: [Kind; 24] = [
+pub(super) static KINDS: [Kind; 25] = [
     Kind {
         layer2: Layer2::new(LinkKind::Wire, OutageKind::Silent),
         policy: LOST,
@@ -211,6 +211,15 @@ pub(super) static KINDS: [Kind; 24] = [
             OutageKind::Carrier,
             "Ethernet to a router that translates IPv4 addresses and drops what belongs to no connection that it knows. Both sides lose \
              carrier.",
+        )
+    },
+    Kind {
+        layer2: Layer2 { nat: true, ..Layer2::new(LinkKind::Ethernet, OutageKind::Silent) },
+        policy: LOST,
+        ..ethernet(
+            "nat-silent",
+            OutageKind::Silent,
+            "Ethernet to such a router: what is sent is lost, and no interface shows it.",
         )
     },
 ];
