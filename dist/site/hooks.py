@@ -54,7 +54,7 @@ def on_page_markdown(markdown, page, config, files):
             return f"[{text}]({posixpath.relpath(path[len('docs/'):], origin or '.')}{anchor or ''})"
         if not on_disk.exists():
             log.warning("%s links to %s, which is not there", page.file.src_uri, target)
-        # What is not on the site is named: it lies in the sources.
+        # A file that is not on the site is named only: it lies in the sources.
         return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     return LINK.sub(link, markdown)

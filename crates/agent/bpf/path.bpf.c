@@ -19,7 +19,7 @@
 
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 
-// The flow of a packet; 0 if it belongs to none, which is counted. Predictions, which are asked before the table, end with their flow.
+// The flow of a packet; 0, and a count, if it belongs to none. Predictions, which are looked up before the table, end with their flow.
 INLINE struct flow *find(const struct key *key, const struct packet *packet, struct prediction *own, struct prediction *other,
 			 int direction, int *is_new)
 {

@@ -32,7 +32,7 @@ pub struct Containers {
     found: u64,
 }
 
-/// A socket, and where it is.
+/// A socket, and its network namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedSocket {
     /// The socket.
@@ -137,7 +137,7 @@ impl Containers {
             self.problem = Some(format!("{} network namespaces, of which {MOST_NAMESPACES} are served", self.found));
         }
         for (&id, &pid) in namespaces.iter().take(MOST_NAMESPACES) {
-            // The process may have ended since, and its number may be another one's.
+            // The process may have ended since, and its pid may have been reused.
             let Some(namespace) = Namespace::of_process(pid).ok().filter(|namespace| namespace.id() == id) else {
                 continue;
             };
@@ -169,8 +169,8 @@ fn namespaces() -> Result<BTreeMap<NamespaceId, u32>, NamespaceError> {
     Ok(found)
 }
 
-/// Sockets by their addresses, without addresses found in several namespaces: which of these has the connection that the
-/// host forwards is unknown, and any user may create a namespace with these addresses.
+/// Sockets by their addresses, without addresses found in several namespaces: it is unknown which of these has the forwarded connection,
+/// and any user may create a namespace with these addresses.
 fn unambiguous(sockets: Vec<PlacedSocket>) -> BTreeMap<Connection, PlacedSocket> {
     let mut by_address = BTreeMap::new();
     for placed in sockets {

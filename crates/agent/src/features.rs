@@ -16,7 +16,7 @@ use holdover_host::log::with_causes;
 use holdover_host::neighbours::Neighbours;
 use holdover_host::privileges::{CapabilitySet, held};
 
-/// Whether the agent needs them, and what is lost without.
+/// Whether the agent needs them, and the functions that are lost without them.
 const CAPABILITIES: [(&str, CapabilitySet, bool, &str); 5] = [
     ("CAP_BPF", CapabilitySet::BPF, true, "no program is loaded"),
     ("CAP_PERFMON", CapabilitySet::PERFMON, true, "the kernel refuses the programs"),

@@ -40,7 +40,7 @@ type Seconds<L> = Family<L, Counter<f64, AtomicU64>>;
 type Level<L> = Family<L, Gauge>;
 type Fractions<L> = Family<L, Gauge<f64, AtomicU64>>;
 
-/// Times until connections resumed: a histogram that was filled elsewhere.
+/// Times until connections resumed, as a histogram filled elsewhere.
 #[derive(Debug)]
 struct ResumeTimes(Vec<(OutcomeLabel, Resumes)>);
 

@@ -2,8 +2,8 @@
 
 use holdover_base::Duration;
 
-/// The rest after such work, as a multiple of its duration: the one thread of the agent handles the packets of all
-/// connections, and spends no more than a twentieth of its time elsewhere.
+/// The pause after such work, as a multiple of its duration: the agent's only thread handles the packets of all
+/// connections, and spends at most a twentieth of its time on other work.
 const REST: u64 = 20;
 
 /// How long to rest after work of this duration; at least `at_least`.

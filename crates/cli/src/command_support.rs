@@ -66,7 +66,7 @@ fn error_object(error: &dyn Display) -> serde_json::Value {
     serde_json::json!({ "error": error.to_string() })
 }
 
-/// Prints that a command was interrupted, and what it has kept.
+/// Prints that a command was interrupted, and which results it has kept.
 pub(crate) fn print_interruption(text: &dyn Display) {
     if errors_are_json() { print_error(text) } else { eprintln!("{text}") }
 }

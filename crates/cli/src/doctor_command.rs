@@ -109,7 +109,7 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 
 /// Runs the checks. Afterwards the process may be root of a namespace of its own.
 pub(crate) fn diagnose() -> Diagnosis {
-    // Those of this program.
+    // The daemons of this program.
     let daemons = [
         Daemon::agent(holdover_agent::features::examine()),
         #[cfg(feature = "gateway")]

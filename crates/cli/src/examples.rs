@@ -4,7 +4,7 @@ use clap::Command;
 
 use crate::lacks;
 
-/// A command line, and what it does.
+/// A command line, and its description.
 pub(crate) type Example = (&'static str, &'static str);
 
 /// Commands by their path below `holdover`; the empty path is the program itself.

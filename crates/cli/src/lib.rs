@@ -4,7 +4,7 @@
 
 // This crate is the outermost floor: it reads clocks, files and arguments.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-// Programs with fewer commands use a part of what the commands share.
+// Programs with fewer commands use only a part of the shared code.
 #![cfg_attr(not(feature = "full"), allow(dead_code, unused_imports))]
 
 mod agent_command;

@@ -178,7 +178,7 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
                 let ends = Ends { stop: &stop, world: &world };
                 command(args, &config, &namespaces, host, &servers, &ends)
             }
-            // The world's own error says why.
+            // The world's own error has the reason.
             Err(mpsc::RecvError) => Ok(1),
         };
         is_over.store(true, Ordering::Relaxed);

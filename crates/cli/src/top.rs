@@ -1,5 +1,5 @@
-//! Full-screen views of a daemon: what `holdover agent top`, `gateway top` and `hip top` have in common. The daemon is asked once a second; keys
-//! sort and scroll the rows of a table, and quit.
+//! Full-screen views of a daemon: what `holdover agent top`, `gateway top` and `hip top` have in common. They query the daemon once a
+//! second; keys sort and scroll the rows of a table, and quit.
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
 use crate::command_support::print_error;
 
-/// How often the daemon is asked.
+/// The interval between queries to the daemon.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How far a page is.
+/// The rows of a page.
 const PAGE: usize = 20;
 
 /// A daemon's answer, and how it is drawn.
@@ -29,7 +29,7 @@ pub(crate) trait Top {
     fn draw(&self, view: &mut View<Self::SortKey>, frame: &mut Frame<'_>);
 }
 
-/// What rows are sorted by.
+/// A key by which rows are sorted.
 pub(crate) trait SortKey: Copy + PartialEq + 'static {
     /// The keys. The first one is the default, and a key selects the next.
     const ALL: &'static [Self];
@@ -224,7 +224,7 @@ impl Columns<'_> {
     }
 }
 
-/// For tests of what is drawn.
+/// For tests of the drawing.
 #[cfg(test)]
 pub(crate) mod drawn {
     use ratatui::Terminal;

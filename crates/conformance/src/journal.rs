@@ -1,4 +1,4 @@
-//! The runs of a grid, written down as each ends, so that an interruption costs what was under way and no more.
+//! The runs of a grid, recorded as each ends, so that an interruption loses only the runs in progress.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::grid::{Failure, GridPlace, Head};
 use crate::page;
 
-/// The runs at a place, as tables have them, and their figures: medians and what follows from them.
+/// The runs at a place, as tables have them, and their figures: medians and values derived from them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell<P, F, R> {
     #[serde(skip)]
@@ -67,7 +67,7 @@ impl<P: GridPlace, F, R> Results<Cell<P, F, R>> {
         self.bounded().flat_map(|cell| &cell.runs)
     }
 
-    /// The number of runs of a cell, of which some may have failed elsewhere.
+    /// The number of runs of each cell: the most of any cell, as some runs may have failed.
     pub(super) fn repetitions(&self) -> usize {
         self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0)
     }

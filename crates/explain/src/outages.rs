@@ -1,9 +1,9 @@
 //! Finds outages in a capture.
 //!
 //! Where the sender's packets are captured, an outage is a stretch of repeated transmissions without a response. At the receiver, where
-//! they are not, it is a silence that ends as only a sender waiting for its timer ends it. Neither shows the exact times at which the path
-//! failed and recovered, but both bound them: the path was up when the last packet passed, still down when the last lost one was sent, and
-//! up again when the next one passed.
+//! lost packets are not captured, it is a silence that ends with a retransmission by timer. Neither capture shows the exact times at which
+//! the path failed and recovered, but both bound them: the path was up when the last packet passed, still down when the last lost one was
+//! sent, and up again when the next one passed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -150,7 +150,7 @@ impl Conversation {
         merged(unanswered.chain(silences).collect())
     }
 
-    /// An outage from transmissions of which at least one retransmission was lost as well.
+    /// An outage from lost transmissions, including at least one retransmission.
     fn of_unanswered(&self, stretch: &Unanswered) -> Option<FoundOutage> {
         let rtt = self.rtt();
         let last = stretch.last;

@@ -93,8 +93,8 @@ INLINE void notify(const struct key *key, u64 now, int direction, u8 kind, u32 a
 
 #define ARRIVAL_EVERY (1 * MS)
 
-// Notices a packet that has come in, if packets are awaited. `noticed_at` is when that was noticed last on this link. To be called after
-// the flow was updated, as user space looks at it.
+// Gives a notice of an incoming packet, if packets are awaited. `noticed_at` is the time of the last such notice on this link. Call it
+// after the flow was updated, as user space reads the flow then.
 INLINE void note_arrival(u64 *noticed_at, const struct key *key, const struct link *link, u64 now)
 {
 	if (!link->awaits_packets || now - *noticed_at < ARRIVAL_EVERY)

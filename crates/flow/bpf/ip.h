@@ -11,7 +11,7 @@
 #define IP_FRAGMENT 0x3fff
 #define IPV6_FRAGMENT 0xfff9
 
-// More extension headers than anyone uses are not followed.
+// Longer chains of extension headers, which no host uses, are not followed.
 #define MOST_EXTENSIONS 6
 
 // Where a TCP header has its flags (RFC 9293 section 3.1); the window follows.
@@ -19,10 +19,10 @@
 
 #define AT(header, member) __builtin_offsetof(struct header, member)
 
-// What an IP packet carries.
+// The upper-layer protocol of an IP packet.
 struct upper {
 	u32 at;      // where its header begins, in the frame
-	u8 protocol; // of a fragment: that of the packet that it is a part of
+	u8 protocol; // of a fragment: the protocol of the whole packet
 	u8 has_extensions;
 	u8 unused[2];
 };
@@ -32,7 +32,7 @@ struct upper {
 #define UPPER_UNKNOWN 2   // too many extension headers, a routing header with segments left, or not IP
 #define UPPER_MALFORMED 3
 
-// Of IPv4's header, as much as says what it carries: a whole one is longer than the stack permits.
+// The beginning of an IPv4 header, up to the protocol: the stack has no room for the whole header.
 struct ip_start {
 	u8 version_and_len;
 	u8 unused[5];
@@ -72,14 +72,14 @@ INLINE int follow_extensions(struct __sk_buff *skb, struct upper *upper)
 			break;
 		if (bpf_skb_load_bytes(skb, at, header, sizeof(header)))
 			return UPPER_MALFORMED;
-		// With segments left, the packet has another destination than its address.
+		// With segments left, the destination address is not that of the final destination.
 		if (protocol == IPPROTO_ROUTING && header[3])
 			return UPPER_UNKNOWN;
 		if (protocol == IPPROTO_FRAGMENT) {
 			u32 fragment = (u32)header[2] << 8 | header[3];
 
 			upper->protocol = header[0];
-			// RFC 6946: one that is the whole packet is none.
+			// RFC 6946: a fragment with offset 0 and no more-fragments flag is a whole packet.
 			if (fragment & IPV6_FRAGMENT)
 				return UPPER_FRAGMENT;
 			at += 8;
@@ -93,14 +93,14 @@ INLINE int follow_extensions(struct __sk_buff *skb, struct upper *upper)
 	return is_extension(protocol) ? UPPER_UNKNOWN : UPPER_WHOLE;
 }
 
-// The same as a global function, which verifiers check by itself, once; what it is given must be initialised.
+// The same as a global function, which verifiers check by itself, once; its arguments must be initialised.
 __attribute__((noinline)) int pass_extensions(struct __sk_buff *skb, struct upper *upper)
 {
 	return upper ? follow_extensions(skb, upper) : UPPER_UNKNOWN;
 }
 
-// Reads what a packet carries whose IP header is at `at` in the frame. Returns UPPER_*. A global function as well, which calls no other:
-// the deepest calls leave no room for one more on the stack of 512 bytes.
+// Finds the upper-layer protocol of the packet whose IP header is at `at` in the frame. Returns UPPER_*. This global function calls no
+// other: the deepest call chains leave no room for one more frame on the stack of 512 bytes.
 __attribute__((noinline)) int read_upper(struct __sk_buff *skb, u32 at, struct upper *upper)
 {
 	if (!upper)

@@ -154,10 +154,10 @@ INLINE void read_options(struct scratch *scratch, u32 from, u32 options_at, u32 
 struct bounds {
 	struct upper upper;
 	u32 end;
-	int has_options; // the IP header has options, or a length that says nothing
+	int has_options; // the IP header has options, or a length of 0
 };
 
-// Counts why what the IP header carries is not read, by UPPER_*.
+// Counts packets whose upper layer is not read, by UPPER_*.
 INLINE int leave_alone_by(int kind)
 {
 	if (kind == UPPER_WHOLE)
@@ -183,7 +183,7 @@ INLINE int read_ipv4(struct __sk_buff *skb, struct packet *packet, struct bounds
 	packet->ttl = ip.ttl;
 	packet->traffic_class = ip.tos;
 	bounds->end = at + bpf_ntohs(ip.tot_len);
-	// The length of several segments in one may not fit the field.
+	// The length of a GSO packet may not fit the field.
 	bounds->has_options = ip.ihl != 5 || ip.tot_len == 0;
 	if (ip.tot_len == 0 && skb->gso_segs > 1)
 		bounds->end = skb->len;

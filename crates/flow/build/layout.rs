@@ -74,7 +74,7 @@ struct Constant {
     doc: String,
 }
 
-/// A structure, or an enumeration, whose members have no types.
+/// A structure; or an enumeration, in which members have values instead of types.
 pub(crate) struct Structure {
     pub(crate) name: String,
     doc: String,

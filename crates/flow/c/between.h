@@ -5,7 +5,7 @@
 
 #include "history.h"
 
-// The shortest sample counts: the host may delay its ACKs, and has no data to send for a while.
+// The shortest sample counts: the host may delay its ACKs.
 INLINE void sample_beyond(struct flow *flow, u64 sample)
 {
 	if (!flow->beyond || sample < flow->beyond)
@@ -36,7 +36,7 @@ INLINE void time_to_host(struct flow *flow, const struct packet *packet)
 	}
 }
 
-// A segment of the host's has come.
+// A segment of the host has arrived.
 INLINE void time_from_host(struct flow *flow, const struct packet *packet)
 {
 	if (flow->flags & TRIP_FAR_TIMED && packet->flags & ACK && !before(packet->ack, flow->far_timed)) {
@@ -79,8 +79,8 @@ INLINE int is_under_way(u16 stage, u32 flags)
 	return flags & HALF_ACKED && !(stage & STAGE_RESET) && (stage & ended) != ended;
 }
 
-// What a packet does in the flow table of a node between two hosts. `stage`, `isn` and `flags` are those of the flow or entry of its key, if
-// it `is_known`. Connections that are older than the table are learnt from any of their packets.
+// The effect of a packet on the flow table of a node between two hosts. `stage`, `isn` and `flags` are those of the flow or entry of its
+// key, if it `is_known`. Connections that are older than the table are learnt from any of their packets.
 INLINE enum finding find_between(int is_known, u16 stage, u32 isn, u32 flags, const struct packet *packet)
 {
 	// A SYN from a stranger would change the numbers of a connection whose ends ignore it (RFC 5961 section 4).
@@ -91,7 +91,8 @@ INLINE enum finding find_between(int is_known, u16 stage, u32 isn, u32 flags, co
 	return packet->flags & RST ? FLOW_UNSEEN : FLOW_BEGINS;
 }
 
-// Whether a mobile host refuses what comes from the fixed side: any host can send it. (The core asks the same of what comes in.)
+// Whether a mobile host refuses a packet from the fixed side, which any host may have forged. (The core checks incoming packets in the same
+// way.)
 INLINE int is_refused(const struct flow *flow, const struct packet *packet)
 {
 	const struct half *data = &flow->incoming;

@@ -9,7 +9,7 @@
 // ACKs are stalled a round trip with its queues, an eighth and LEAD_MARGIN before a predicted cut.
 #define LEAD_MARGIN (10 * MS)
 
-// At most this part of the window, and of the bytes in flight, is held back: that is what it costs the sender.
+// At most this part of the window, and of the bytes in flight, is held back: the sender loses as much.
 #define PART_OF_WINDOW 8
 
 // Bytes of data in a segment over Ethernet.
@@ -17,10 +17,10 @@
 
 // After so long without an ACK most senders have retransmitted (Linux after 200 ms and a round trip with four times its variation); and the
 // same in ticks of the host's timestamp clock (Linux: 1 kHz). With a round trip of a second, or a faster clock (tcp_usec_ts), an ACK may be
-// cut in two that need not be, whose rest is then CUT_FLUSH late.
+// split needlessly, and its rest is then CUT_FLUSH late.
 #define LONG_SILENCE (1000 * MS)
-// Duplicate ACKs are dropped for so long after the last new one, if ordered: what is lost and not repaired until then is reported to the
-// sender, and a sender that asks for a window is answered.
+// If ordered, duplicate ACKs are dropped for this long after the last new one. After that they pass: they report losses not repaired until
+// then, and answer a sender that probes the window.
 #define DROPS_DUPLICATES_FOR (1000 * MS)
 #define LONG_SILENCE_TICKS 1000
 
@@ -125,8 +125,8 @@ INLINE int ends_peer_silence(const struct half *half, const struct packet *packe
 	       packet->ack - half->resumed_from > half->longest_segment;
 }
 
-// Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): a retransmission that comes first after
-// LONG_SILENCE says which of the host's ACKs the peer has not received.
+// Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): a retransmission that is the first segment
+// after LONG_SILENCE shows which of the host's ACKs the peer has not received.
 INLINE void note_resumption(struct half *half, const struct packet *packet)
 {
 	if (!packet->len || packet->flags & (SYN | RST) || !(half->flags & HALF_ACKED) || !half->last_data_at ||
@@ -148,7 +148,7 @@ INLINE int has_orders(const struct link *link)
 	return link->holds || link->limits_window || link->drops_duplicates;
 }
 
-// How far the sender is shown an ACK while the link is up. Returns 0 if all of it. `was_acked` is what the ACK before acknowledged.
+// How much of an ACK the sender is shown while the link is up. Returns 0 for all of it. `was_acked` is the number of the previous ACK.
 INLINE int hold_back(const volatile struct rules *rules, const struct link *link, const struct half *half, const struct packet *packet,
 		     int kind, u32 was_acked, int direction, u32 *limit)
 {
@@ -350,7 +350,7 @@ INLINE int begins_stall_now(struct half *half, const struct half *other, const s
 	return begins_stall;
 }
 
-// Whether an ACK that is not taken acknowledges more than is known: it is of data that took another path, of fragments, or of an old segment.
+// Whether an ACK that is not accepted acknowledges more than is known: data that took another path, fragments, or data of an old segment.
 INLINE int is_beyond_known(const struct half *half, const struct packet *packet, int kind)
 {
 	return kind == OTHER && half->flags & HALF_ACKED && (packet->flags & (ACK | RST)) == ACK && before(half->acked, packet->ack);
@@ -364,7 +364,7 @@ INLINE int ends_limit(const struct half *half, const struct packet *packet, int 
 	return kind == ADVANCING || kind == REPEATED || is_beyond_known(half, packet, kind);
 }
 
-// `holding` for this ACK: recorded ACKs may precede it, held ones may be released, and the receiver may be heard again (`is_heard`).
+// Adapts `holding` to this ACK: recorded ACKs may precede it, held ones may be released. `is_heard`: the ACK ends a limit of the window.
 INLINE int holding_of_ack(struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
 			  int holding, int was_held, int direction, int *is_heard)
 {
@@ -373,7 +373,7 @@ INLINE int holding_of_ack(struct half *half, const struct link *link, const stru
 		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
 		holding = HOLD_ALL;
 	} else if (link->is_releasing && (!was_held || flows_since_up(half, link, direction))) {
-		// Data that flows needs no release: its ACKs pass.
+		// Flowing data needs no release: its ACKs pass.
 		holding = HOLD_NOTHING;
 	}
 	*is_heard = FLOW_ORDERS && !link->is_down && ends_limit(half, packet, kind);
@@ -402,7 +402,7 @@ INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *
 	return is_cut;
 }
 
-// When what is held of an ACK is to be flushed.
+// When the held part of an ACK is to be flushed.
 INLINE void set_flush(const volatile struct rules *rules, struct half *half, struct verdict *verdict, u64 now, int kind, int holding,
 		      int is_cut)
 {
@@ -483,7 +483,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		refresh_echo(half, packet, verdict);
 	else if (is_cut)
 		echo_newest(flow, half, now, verdict, direction);
-	// The rest follows soon, with an echo that proves no more.
+	// The rest of the ACK follows soon, with the same echo.
 	if (is_cut)
 		half->last_ecr = verdict->ecr;
 	int was_recording = half->flags & HALF_RECORDING;

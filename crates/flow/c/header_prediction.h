@@ -5,8 +5,8 @@
 //
 // The rest of the flow's state, and all times, are those of the last packet on the slow path, whose timestamps are less than
 // PREDICT_TICKS older: on Linux as many milliseconds. The beginnings of predicted segments and the ACKs shown to the sender are not
-// recorded: until newer ones have taken the slow path, what is held back may begin within a segment, and single ACKs lost with the
-// link are unknown.
+// recorded: until newer ones have taken the slow path, the held-back bytes may begin within a segment, and single ACKs lost with the link
+// are unknown.
 
 #pragma once
 
@@ -108,13 +108,13 @@ INLINE int has_passed(struct prediction *acks, u32 number, u32 ack)
 
 	if (before(next, ack))
 		return 0;
-	// A limit that another processor sets at this moment is lost. Then the ACK that ends a timed round trip may be predicted, and
-	// that round trip is not measured. Preventing it would make each such ACK wait for the line.
+	// A limit that another processor sets at this moment is lost. Then the ACK that ends a timed round trip may be predicted, and that round
+	// trip is not measured. Preventing this would make each such ACK wait for the line.
 	WRITE_ONCE(acks->limit, next);
 	return 1;
 }
 
-// Whether timestamps continue the recorded ones, and do not end the prediction.
+// Whether timestamps continue the recorded ones without ending the prediction.
 INLINE int continues_stamps(u64 noted, u64 stamps, u32 state)
 {
 	u32 val = BE32((u32)stamps), ecr = BE32((u32)(stamps >> 32));

@@ -98,7 +98,7 @@ INLINE void note_data(struct half *half, const struct packet *packet)
 
 // ---- ACKs ----
 
-// The news in an ACK.
+// The new information in an ACK.
 enum ack_kind {
 	ADVANCING, // it acknowledges more than any before
 	REPEATED,  // it acknowledges what the last one did
@@ -164,8 +164,9 @@ INLINE int note_ack(struct half *half, const struct packet *packet)
 // Of `shown_every`, in ns.
 #define SHOWN_UNIT 65536ULL
 
-// The sender is shown an ACK of `ack`. What it has sent before a cut is acknowledged for a round trip after it, in ACKs that it does not
-// receive: after the first one without data in between, they share an entry, and leave the entries of those before the cut.
+// The sender is shown an ACK of `ack`. After a cut, data sent before it is acknowledged for another round trip, in ACKs that the sender
+// does not receive. From the first ACK without data in between on, these share an entry, so that the entries of ACKs from before the cut
+// stay.
 INLINE void show(struct half *half, u64 now, u32 ack)
 {
 	if (!before(half->shown, ack))

@@ -19,8 +19,8 @@ INLINE int begins_flow(const struct packet *packet)
 	return !(packet->flags & RST) && !(packet->flags & SYN && packet->flags & ACK);
 }
 
-// What a packet does in the flow table of a host. `flow` is that of its key, 0 if there is none. Only packets of the host begin flows and end
-// them: anyone can send the others.
+// The effect of a packet on the flow table of a host. `flow` is the flow of its key, 0 without one. Only packets of the host begin and end
+// flows: any other host can forge the others.
 INLINE enum finding find_at_host(const struct flow *flow, const struct packet *packet, int direction)
 {
 	if (direction == INCOMING) {

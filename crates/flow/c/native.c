@@ -10,7 +10,7 @@ INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
 	return number & 1 ? own - 1 : own + 1;
 }
 
-// Whether header prediction takes the packet. The header is made again from what was read of it.
+// Whether header prediction takes the packet. The header is rebuilt from the fields that were read.
 static int is_predicted(struct flow *flow, struct prediction *place, const struct key *key, const struct packet *packet, int direction)
 {
 	struct prediction *own = place + direction;

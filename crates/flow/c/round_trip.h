@@ -72,7 +72,7 @@ INLINE void time_incoming(struct flow *flow, const struct packet *packet)
 
 		if (ahead >= 0)
 			flow->flags &= ~TRIP_STAMPED;
-		// A peer that was silent in between may have had nothing to send: its echo is late by that.
+		// A peer that was silent in between may have had nothing to send, so its echo is late.
 		if (ahead == 0 && flow->heard_at >= flow->stamped_at && packet->len)
 			sample(flow, since(packet->now, flow->stamped_at));
 	}

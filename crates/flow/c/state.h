@@ -129,7 +129,7 @@ struct flow {
 
 // While the link is up, data in order need 224 bytes of an established flow: from `lock` to `seen_at`, from `frame_out` to `nxt`, and of each
 // half from `newest_stamp_at` to `runs[0]`. ACKs of something new also need `advanced_at` to `resumed_from` of their half, and an entry of
-// `shown_lately`. What follows the halves is for those packets of each round trip that measure it. src/tests/cache_lines.rs tests this.
+// `shown_lately`. The members after the halves are for the packets of each round trip that measure it. src/tests/cache_lines.rs tests this.
 //
 // In the kernel, `frame_out` begins a cache line: a value of the hash table begins 96 bytes after an aligned address (since Linux 6.1, on
 // 64-bit machines). The first 32 bytes share their line with the key.
@@ -139,8 +139,8 @@ _Static_assert(__builtin_offsetof(struct half, newest_stamp_at) == 64, "the firs
 _Static_assert(__builtin_offsetof(struct half, runs[1]) == 128, "the second part of a half is a cache line");
 _Static_assert(sizeof(struct half) % 64 == 0, "the second half begins a cache line");
 
-// The state that every packet of a connection touches in tables of many: 128 bytes. The rest, a `struct flow`, is apart, for flows that need it
-// (entry.h).
+// The 128 bytes of a connection's state that every packet needs, for tables of many connections. The rest, a `struct flow`, is separate,
+// for connections that need it (entry.h).
 struct side {
 	u32 acked;    // as in `struct half`, as all that follows
 	u32 end;      // where the last byte of data ended that has passed, with SIDE_END
@@ -329,7 +329,7 @@ enum holding {
 	HOLD_ALL,     // none passes
 };
 
-// What a packet does in a flow table (lifecycle.h, between.h).
+// The effect of a packet on a flow table (lifecycle.h, between.h).
 enum finding {
 	FLOW_UNSEEN, // it belongs to no flow, and passes as it is
 	FLOW_KNOWN,  // it belongs to the flow of its key
@@ -337,7 +337,7 @@ enum finding {
 	FLOW_ENDS,   // an earlier flow of the same key ends, and it belongs to none
 };
 
-// What the shell in the kernel counts, in packets.
+// Counters of the shell in the kernel, in packets.
 enum counter {
 	SEEN,             // outgoing TCP packets that were looked at
 	LOWERED,          // ACKs that were lowered

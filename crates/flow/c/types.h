@@ -40,8 +40,8 @@ struct bpf_spin_lock {
 #define BARRIER() __asm__ volatile("" ::: "memory")
 
 // Makes the kernel's verifier discard what it knows of an integer, by two exclusive ors with 32 bits of memory whose value it does not
-// know. It follows each value that a branch leaves through all later code: a dozen decisions would be thousands of paths. After this,
-// states that differ in this value alone compare equal. What bounds the value has to be checked after it.
+// know. The verifier follows each value that a branch leaves through all later code: a dozen decisions would be thousands of paths. After
+// this, states that differ in this value alone compare equal. Bounds of the value have to be checked again afterwards.
 #ifdef __bpf__
 #define FORGET(value, unknown)                                                       \
 	do {                                                                         \

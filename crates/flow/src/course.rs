@@ -16,7 +16,7 @@ pub enum Course {
     DivertChosen,
 }
 
-/// What a rule says of a connection's packets for a mobile host that is away.
+/// A rule's decision on a connection's packets for an absent mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectionRule {
     /// They pass.

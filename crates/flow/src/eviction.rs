@@ -5,7 +5,7 @@ use holdover_filter::{Connection, Direction, LINGER};
 
 use crate::Flow;
 
-/// The same while the table is full: a client repeats its SYN after a second, and is known again by that. Younger ones stay, as their
+/// The same while the table is full: a client repeats its SYN after a second, which adds its connection again. Younger ones stay, as their
 /// answers may be under way, unless they alone fill [`EVICTED_PART`] of the table, as a flood does.
 const LINGER_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
@@ -35,7 +35,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// At one of its hosts: whether the peer has sent anything tells enough.
+    /// At one of its hosts, where it suffices to know whether the peer has sent anything.
     pub const fn at_host(flow: &Flow) -> Self {
         if flow.is_over() || flow.is_unanswered() { Self::Done } else { Self::Established }
     }
@@ -58,8 +58,9 @@ impl Candidate {
     }
 }
 
-/// The connections to remove. Without room these are all that have been done for [`LINGER_WITHOUT_ROOM`], as a flood of SYNs is,
-/// and at least a sixteenth of all: first others that are done, if they are many, then one-sided ones, and of each those idle for longest.
+/// The connections to remove. Without room these are all connections that have been done for [`LINGER_WITHOUT_ROOM`], such as those of a
+/// SYN flood, and at least a sixteenth of all: first other done ones, if they are many, then one-sided ones; within each class those idle
+/// for longest.
 #[must_use]
 pub fn choose(now: Instant, mut candidates: Vec<Candidate>, has_room: bool) -> Vec<Connection> {
     let linger = if has_room { LINGER } else { LINGER_WITHOUT_ROOM };

@@ -103,14 +103,14 @@ pub(crate) fn is_active(prediction: &Prediction, key: &Key) -> bool {
     unsafe { c::flow_is_active(prediction, key) != 0 }
 }
 
-/// What a packet does in the flow table of a host.
+/// The effect of a packet on the flow table of a host.
 pub(crate) fn find_at_host(known: Option<&Flow>, packet: &Packet, direction: u8) -> Finding {
     let known = known.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: as above; without a flow the pointer is null, which the function expects.
     to_finding(unsafe { c::flow_find_at_host(known, packet, direction.into()) })
 }
 
-/// What a packet does in the flow table of a node between two hosts.
+/// The effect of a packet on the flow table of a node between two hosts.
 pub(crate) fn find_between(known: Option<&Flow>, packet: &Packet) -> Finding {
     let known = known.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: as above.

@@ -78,7 +78,7 @@ impl Flow {
         ffi::handle_order(self, place.predictions_mut(), &order.0);
     }
 
-    /// What a packet does in the flow table of a host, where `known` is the flow of its key.
+    /// The effect of a packet on the flow table of a host; `known` is the flow of its key.
     pub fn find_at_host(known: Option<&Self>, direction: Direction, packet: &Packet, segment: &Segment) -> Finding {
         let read = segment::read(Instant::ZERO, packet, segment, Form::of(segment));
         ffi::find_at_host(known, &read, key::to_raw(direction))

@@ -1,5 +1,5 @@
-//! Flow tables in memory: the shell of a process, which finds the flow of each packet. Which packets begin and end flows is decided where
-//! it is for the programs in the kernel (`find_at_host` in `c/lifecycle.h`, `find_between` in `c/between.h`). The bounds are those of
+//! Flow tables in memory: the shell of a process, which finds the flow of each packet. The same functions as in the kernel's programs
+//! decide which packets begin and end flows (`find_at_host` in `c/lifecycle.h`, `find_between` in `c/between.h`). The bounds are those of
 //! [`Bounded`].
 
 use holdover_base::Instant;
@@ -15,9 +15,9 @@ use crate::segment::Form;
 
 /// The flows of a host.
 ///
-/// A flow whose connection the peer opens is followed from the peer's SYN on, which tells the scale of its window: the SYN is set aside until
-/// the host answers it. The programs in the kernel have no room for SYNs of strangers: there such a flow begins after the handshake, and
-/// an order tells the scale.
+/// If the peer opens a connection, its flow is tracked from the peer's SYN on, which has the window scale: the SYN is stored until the host
+/// answers it. The programs in the kernel do not store SYNs of strangers: there such a flow begins after the handshake, and an order sets
+/// the scale.
 #[derive(Clone, Default, Debug)]
 pub struct HostFlows {
     entries: Bounded<AtHost>,
@@ -97,12 +97,12 @@ impl HostFlows {
     }
 }
 
-/// What a packet does to an entry.
+/// The effect of a packet on an entry.
 #[derive(Clone, Copy)]
 enum What {
-    /// It is a SYN of the peer with this number, and not of the flow.
+    /// A SYN of the peer with this number, which does not belong to the flow.
     Asks(Seq),
-    /// It is the host's answer to such a SYN, with this number.
+    /// The host's answer to such a SYN, with this number.
     Answers(Seq),
     Found(Finding),
 }

@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(first_of(address("2001:db8::1"), 128), address("2001:db8::1"));
         assert_eq!(first_of(address("2001:db8::1"), 0), address("::"));
         assert_eq!(first_of(address("2001:db8:ffff::1"), 33), address("2001:db8:8000::"));
-        // Too long is whole.
+        // A prefix longer than the address is the whole address.
         assert_eq!(first_of(address("10.0.0.7"), 255), address("10.0.0.7"));
         assert!(!has_prefix(address("::ffff:10.0.0.1"), address("10.0.0.1"), 0));
     }

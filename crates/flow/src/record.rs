@@ -165,8 +165,8 @@ impl FlowRecord {
         }
     }
 
-    /// Whether the record takes the place of a flow that packets have shown here: it is of the same connection, all that
-    /// the flow knows is in it, its end included, and it knows more.
+    /// Whether the record replaces a flow learned from packets here: it is of the same connection, contains everything that the flow knows,
+    /// its end included, and knows more.
     pub fn supersedes(&self, known: &Flow) -> bool {
         let halves = [(&self.outgoing, &known.outgoing), (&self.incoming, &known.incoming)];
         self.may_be(known)
@@ -189,7 +189,7 @@ impl FlowRecord {
         missing.into_iter().flatten()
     }
 
-    /// Whether a flow can be of the same connection. One whose SYN was seen here, and that of the record not, is another one.
+    /// Whether a flow can be of the same connection. It is another one if the flow's SYN was seen here and the record lacks its number.
     fn may_be(&self, known: &Flow) -> bool {
         let has_isn = self.stage & HAS_ISN != 0;
         u32::from(known.stage) & STAGE_ISN == 0 || has_isn && self.host_isn == known.host_isn

@@ -120,7 +120,7 @@ impl Path {
         block: Option<(u32, u32)>,
     ) -> (u32, u32, Option<Notice>) {
         let (ack, echo, notice) = self.stamped_ack(direction, numbers, stamps, block);
-        // The later flush acknowledges everything, with an echo that proves as little.
+        // The later flush acknowledges everything, with the same echo.
         let flushed = self.flow.half(direction).ack_up_to(Seq::new(numbers.1), connection()).unwrap();
         let flushed = flushed.tcp().unwrap();
         assert_eq!(flushed.ack, Seq::new(numbers.1));

@@ -56,7 +56,7 @@ mod tests {
             ("10.4.1.7", "10.4.1.7"),
             ("2001:db8:7:8:9::a", "2001:db8:7:8::"),
             ("2001:db9::a", "2001:db9::a"),
-            // IPv4-mapped, which is no IPv4.
+            // An IPv4-mapped address, which is not an IPv4 address here.
             ("::ffff:10.3.1.7", "::ffff:10.3.1.7"),
         ] {
             assert_eq!(prefixes.host_of(address(of)), address(name), "{of}");

@@ -18,9 +18,9 @@
 //!
 //! # Division of work
 //!
-//! What was acknowledged and shown, the held bytes, the window and its probes are the flow path's, and [`FreezeControl`] decides when they
-//! are shown and when the window is shut: as in mode `m-tcp` of the gateway's daemon. The supervisor itself has the copies, which a flow
-//! path that stores nothing has not.
+//! The flow path tracks the ACKs received and shown, the held bytes, the window and its probes. [`FreezeControl`] decides when held bytes
+//! are shown and when the window is shut, as in mode `m-tcp` of the gateway's daemon. The supervisor itself has the copies, as the flow
+//! path stores no packets.
 //!
 //! ACKs with SACK blocks and duplicates show everything: loss recovery depends on them. No ACK acknowledges more than the mobile host's
 //! last.

@@ -121,7 +121,7 @@ struct Mobile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Signal {
-    /// Without a report.
+    /// No report yet.
     #[default]
     Unknown,
     /// Above the threshold.

@@ -61,7 +61,7 @@ INLINE u64 time_of(const struct __sk_buff *skb)
 	return rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 }
 
-// Whether the daemon's device is there. It goes with a process that is killed, and what is redirected to it then would be lost.
+// Whether the daemon's device is there. The kernel removes it with a killed process; packets redirected to it after that would be lost.
 INLINE int has_device(struct __sk_buff *skb)
 {
 	u32 mtu = 0;
@@ -108,7 +108,8 @@ int egress(struct __sk_buff *skb)
 	int is_diverted = 0;
 
 	FORGET(may_have_flag, mobile->heard_at);
-	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
+	// A drop that is reported to this router's own TCP would count as congestion; a redirect to interface 0, which does not exist, is not
+	// reported.
 	if (withholds(skb, mobile, now, expires, OUTGOING))
 		return bpf_redirect(0, 0);
 	int is_for_device = is_for_device_by(skb, mobile->course);
@@ -213,8 +214,8 @@ int ingress(struct __sk_buff *skb)
 	int is_split_syn = split.device && may_split(skb, &address, INCOMING) && begins_split(skb, 0);
 
 	FORGET(is_split_syn, mobile->heard_at);
-	// The flow table learns the window scale from SYNs for the daemon, too. Those of fixed hosts come to `egress` again, from a socket of
-	// the daemon.
+	// The flow table learns the window scale from SYNs that go to the daemon, too. SYNs of fixed hosts pass `egress` a second time, from a
+	// socket of the daemon.
 	int is_withheld = withholds(skb, mobile, now, expires, INCOMING);
 
 	if (is_split_syn)

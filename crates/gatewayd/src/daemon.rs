@@ -352,7 +352,7 @@ impl PollLoop for Daemon {
         interests
     }
 
-    /// Requests are answered last: an answer describes what is in effect, as with absent hosts, whose packets are diverted by then.
+    /// Requests are answered last, so that an answer describes the state in effect: packets for absent hosts are diverted by then.
     fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
         let (asks, others): (Vec<Token>, Vec<Token>) =
             ready.into_iter().partition(|token| matches!(token, Token::Control | Token::Metrics));
@@ -393,7 +393,7 @@ impl std::fmt::Debug for Daemon {
 mod tests {
     use super::*;
 
-    /// Of a line of `/proc/thread-self/status`, such as `CapEff:`.
+    /// The capabilities in a line of `/proc/thread-self/status`, such as `CapEff:`.
     fn capabilities(name: &str) -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -406,7 +406,7 @@ mod tests {
     fn other_capabilities_are_dropped() {
         // Their numbers in linux/capability.h.
         let kept = [10, 12, 13, 38, 39].into_iter().fold(0, |kept, number| kept | 1_u64 << number);
-        // Of this thread only: other tests keep theirs.
+        // This thread alone drops its capabilities: other tests keep theirs.
         let look = || {
             let before = capabilities("CapPrm:");
             give_up_privileges().unwrap();
@@ -415,7 +415,7 @@ mod tests {
         let (before, [permitted, effective, inheritable, ambient], no_new) = std::thread::spawn(look).join().unwrap();
         assert_eq!(permitted, before & kept);
         assert_eq!((effective & !kept, ambient, no_new), (0, 0, 1));
-        // Unless there was nothing to drop.
+        // The test proves nothing if there was nothing to drop.
         assert!(inheritable == 0 || before & !kept == 0, "{inheritable:x}");
         if before & !kept == 0 {
             holdover_testbed::harness::skip("this process has no other capabilities");

@@ -125,7 +125,7 @@ const RENEW_EVERY: Duration = Duration::from_millis(400);
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 /// While a host is being probed.
 const LOOK_SOON: Duration = Duration::from_millis(10);
-/// Per known host: some ten times of what it takes.
+/// Per known host: some ten times as long as the check of a host takes.
 const LOOK_FOR_EACH: Duration = Duration::from_micros(10);
 
 /// How often an interface without carrier is queried: the kernel by itself may report a second late.
@@ -141,13 +141,13 @@ const BATCH: usize = 256;
 /// The most attempts for a packet of a connection, with pauses of [`BUSY`].
 const MOST_TRIES: u32 = 200;
 
-/// The pause after a full queue; and those after an interface that is down or without carrier.
+/// The pauses after a full queue, an interface that is down, and one without a carrier.
 const BUSY: Duration = Duration::from_millis(1);
 const DOWN: Duration = Duration::from_millis(100);
 const NO_CARRIER: Duration = Duration::from_millis(10);
 /// The pause for a host whose Ethernet address is being resolved.
 const UNRESOLVED: Duration = Duration::from_millis(50);
-/// The pause for a host that is probed for that.
+/// The pause for a host that is probed for its Ethernet address.
 const UNCONFIRMED: Duration = Duration::from_millis(5);
 
 impl Engine {
@@ -344,7 +344,7 @@ impl Engine {
         if let Some(waker) = &mut self.waker {
             waker.handle_notices(now, &mut self.path);
         }
-        // Those that have left first: what comes for them now is lost.
+        // Hosts that have left come first: packets that arrive for them now are lost.
         self.set_courses(now)?;
         self.report_changes(now);
         self.wake_arrived(now);
@@ -391,7 +391,7 @@ impl Engine {
     /// Sends the packets of present hosts without pacing, and shows every sender its held ACKs: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
         self.path.begin_turn(now);
-        // What waits for signs of mobile hosts goes now.
+        // Packets that wait for a sign of their mobile host are sent now.
         self.diverter.drain(now);
         if let Some(waker) = &mut self.waker {
             waker.handle_end(now, &mut self.path);
@@ -453,7 +453,7 @@ impl Engine {
                 }
                 _ => {
                     tracing::info!(%mobile, waiting = status.waiting, bytes = status.waiting_bytes, "{standing}");
-                    // Those that have moved say nothing of the link here.
+                    // A mobile host that has moved gives no information about the link here.
                     if standing == Standing::Present {
                         self.prober.note_return(now);
                     }

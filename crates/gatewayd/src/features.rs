@@ -44,7 +44,7 @@ pub fn examine(config: &Config) -> Vec<Feature> {
     features
 }
 
-/// What the diversion and the release of packets need.
+/// The requirements of the diversion and the release of packets.
 fn diversion() -> [Feature; 3] {
     let programs = KernelPath::probe().map(|()| "the kernel accepts the programs".to_owned());
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
@@ -67,7 +67,7 @@ fn diversion() -> [Feature; 3] {
     ]
 }
 
-/// What is set up on the host beside the daemon.
+/// Properties of the host beside the daemon.
 fn host(config: &Config) -> [Feature; 4] {
     [
         Feature::tried(
@@ -140,7 +140,8 @@ fn forwards() -> Result<String, String> {
     }
 }
 
-/// How many neighbours the kernel's tables have room for: one of each family for all namespaces, which namespaces of containers do not show.
+/// How many neighbours the kernel's tables have room for. There is one table of each family for all namespaces; the
+/// limits are not visible in namespaces of containers.
 fn room_for_neighbours() -> Result<String, String> {
     let room = |family: &str| std::fs::read_to_string(format!("/proc/sys/net/{family}/neigh/default/gc_thresh3"));
     match (room("ipv4"), room("ipv6")) {

@@ -102,7 +102,7 @@ pub enum PathError {
     /// The object that was built in is not the gateway's.
     #[error("the gateway's eBPF object has no {lacks}")]
     Object {
-        /// What is missing.
+        /// Name of the missing map or program.
         lacks: &'static str,
     },
 }
@@ -158,7 +158,7 @@ pub struct PathCounters {
     pub signed: u64,
     /// TCP packets of Multipath TCP, passed unchanged.
     pub multipath: u64,
-    /// TCP packets of connections for which a rule chooses a mode that changes none of them.
+    /// TCP packets of connections for which a rule chooses a mode that changes no packets.
     #[serde(default)]
     pub by_rule: u64,
     /// Windows limited by order.
@@ -178,9 +178,9 @@ pub struct PathCounters {
 /// TCP packets of connections without room in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct TableFull {
-    /// For an entry.
+    /// No room for an entry.
     pub(crate) entries: u64,
-    /// For details.
+    /// No room for details.
     pub(crate) details: u64,
 }
 
@@ -203,7 +203,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether a former process regarded it as absent, and it was not heard since.
+    /// Whether a former process regarded the mobile host as absent, and it was not heard since.
     pub(crate) fn was_away(&self) -> bool {
         let is_heard = |down_at: Instant| self.heard_at.is_some_and(|at| at >= down_at + STRAGGLERS);
         self.course != Course::Pass || self.down_at.is_some_and(|at| !is_heard(at))
@@ -245,7 +245,7 @@ pub(crate) struct Place<'a> {
     pub(crate) pins: Option<&'a Path>,
 }
 
-/// What the programs need for rules for single connections.
+/// The programs' settings of rules for single connections.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FlowPlace {
     pub(crate) modes: FlowModes,
@@ -253,7 +253,7 @@ pub(crate) struct FlowPlace {
     pub(crate) links: Vec<LinkState>,
 }
 
-/// What the programs need for mode `thesis`.
+/// The programs' settings of mode `thesis`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ThesisPlace {
     pub(crate) sign: WarningSign,
@@ -445,7 +445,8 @@ impl KernelPath {
         self.run_known(mobile, MobileOrder::course(mobile, course, 0))
     }
 
-    /// Runs an order that is refused only if its mobile host is not known, which is added first then.
+    /// Runs an order that is refused only if its mobile host is unknown; then adds the mobile host and runs the order
+    /// again.
     fn run_known(&mut self, mobile: IpAddr, order: MobileOrder) -> Result<(), PathError> {
         if !self.run(order)? {
             self.know(mobile)?;

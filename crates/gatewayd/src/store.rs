@@ -167,8 +167,8 @@ impl Store {
         written
     }
 
-    /// Puts packets before those of a mobile host. The positions of the latter change: to be called before the end of the
-    /// process only. A file that is half written is never in place of the former one.
+    /// Puts packets before those of a mobile host. The positions of the latter change, so call it only before the end of the process. A
+    /// half-written file never replaces the former one.
     pub(crate) fn prepend(&mut self, mobile: IpAddr, now: Instant, packets: &[(Offload, &[u8])]) -> io::Result<()> {
         let later = self.contents(mobile)?;
         // The oldest is the first to be dropped for its age.

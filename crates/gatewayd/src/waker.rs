@@ -76,7 +76,7 @@ pub(crate) struct Waker {
     scheduled: BTreeMap<Place, Instant>,
     /// Controls that may have packets ready.
     touched: BTreeSet<Place>,
-    /// ACKs of connections from or to other gateways that no controller shows.
+    /// ACKs of connections handed on from or to other gateways, to be sent without a controller.
     shown: VecDeque<(IpAddr, Injected)>,
     check_at: Instant,
     tend_at: Instant,
@@ -90,7 +90,8 @@ const TEND_EVERY: Duration = Duration::from_secs(5);
 /// How often it is checked whether connections had no room: then others are removed at once.
 const CHECK_ROOM_EVERY: Duration = Duration::from_millis(500);
 
-/// The next check comes after so many times the time that making room has taken: that takes a tenth of the processor at most.
+/// The next check comes after this many times the duration of the last one, so that making room takes at most a tenth of the processor's
+/// time.
 const TENDING_PART: u64 = 10;
 
 impl Waker {
@@ -170,7 +171,7 @@ impl Waker {
         }
     }
 
-    /// Probes an absent mobile host for the newest ACK of a connection, beside address resolution.
+    /// Probes an absent mobile host, which answers with the newest ACK of a connection; in addition to address resolution.
     pub(crate) fn ask_receiver(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             if self.controls.contains_key(&place) {
@@ -183,8 +184,8 @@ impl Waker {
     /// are shown the ACKs held on the others: no gateway knows of them any more. Split connections stay: their ends have other sequence
     /// numbers.
     ///
-    /// Windows are opened before the connections leave, as [`Self::handle_standing`] does it; those that stay shut are so in their records.
-    /// Senders are not woken: the other gateway does that.
+    /// Windows are opened before the connections leave, as [`Self::handle_standing`] does; a window that stays shut is recorded as shut.
+    /// The other gateway wakes the senders.
     pub(crate) fn hand_on(
         &mut self,
         now: Instant,
@@ -204,8 +205,8 @@ impl Waker {
         records
     }
 
-    /// Takes in connections of a mobile host by the records of its former gateway. Returns how many are known by them from now on, and when
-    /// the last data or ACKs came on one of these.
+    /// Takes in connections of a mobile host by the records of its former gateway. Returns how many connections were added, and when data
+    /// or an ACK last arrived on one of these.
     pub(crate) fn take_in(
         &mut self,
         now: Instant,
@@ -221,7 +222,7 @@ impl Waker {
             }
             let link = self.modes.link_of(connection);
             let treatment = link.map(|link| self.modes.treatment(link, &self.config, mobile));
-            // Other treatments do not answer for the mobile host: it shows its window itself.
+            // Other treatments do not answer probes for the mobile host, which shows its window itself.
             let record = match treatment {
                 Some(Treatment::Freeze(_)) => record.clone(),
                 _ => record.clone().opened(),
@@ -240,7 +241,7 @@ impl Waker {
         (count, last)
     }
 
-    /// Shows senders the ACKs that a former gateway has held for them, each as its receiver has sent it: no controller does that here.
+    /// Shows senders the ACKs that a former gateway has held, each as its receiver has sent it: no controller here does that.
     fn show_held(
         &mut self,
         now: Instant,
@@ -252,14 +253,14 @@ impl Waker {
         let mobile = path.host_of(connection.remote.ip());
         for direction in Direction::BOTH {
             let Some(acked) = self.show(mobile, connection, flow, direction) else { continue };
-            // Without a link there are no details, and an entry has them as shown.
+            // A connection without a link has no details, and its entry records the ACKs as shown.
             if let Some(link) = link {
                 path.of_mobile((mobile, link), &self.modes).order(now, connection, direction, Order::Show(acked));
             }
         }
     }
 
-    /// Sends the ACK that is held in this direction, as its receiver has sent it. Returns what it acknowledges.
+    /// Sends the ACK that is held in this direction, as its receiver has sent it. Returns its number.
     fn show(&mut self, mobile: IpAddr, connection: Connection, flow: &Flow, direction: Direction) -> Option<Seq> {
         let half = flow.half(direction);
         let acked = half.acked().filter(|_| half.is_held())?;
@@ -268,8 +269,8 @@ impl Waker {
         Some(acked)
     }
 
-    /// A mobile host has come from another gateway, where it was last heard at `since`: its connections are woken, except those that go on
-    /// already.
+    /// A mobile host has come from another gateway, where it was last heard at `since`: its connections are woken, except those that
+    /// already carry data again.
     pub(crate) fn handle_moved_in(&mut self, now: Instant, mobile: IpAddr, since: Instant, path: &mut KernelPath) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             self.with(place, path, |control, flows| {
@@ -291,7 +292,7 @@ impl Waker {
     pub(crate) fn forget(&mut self, mobile: IpAddr) {
         for place in self.modes.links().map(|link| (mobile, link)) {
             if let Some(mut control) = self.controls.remove(&place) {
-                // What it has made, such as ACKs that open windows, is sent all the same.
+                // Packets that it has made, such as ACKs that open windows, are sent all the same.
                 self.shown.extend(core::iter::from_fn(|| control.poll_transmit()).map(|made| (mobile, made)));
             }
             self.touched.remove(&place);
@@ -479,7 +480,7 @@ mod tests {
             made.map(|(_, made)| made.packet.tcp().unwrap().window).collect::<Vec<u16>>()
         };
         assert_eq!(windows(&mut waker), [0]);
-        // The change of its standing waits behind those of others.
+        // The change of its presence is queued behind those of other hosts.
         let records = waker.hand_on(now + Duration::from_secs(1), MOBILE, 8, &mut path);
         // With nothing to wait for, the host is forgotten in the same turn.
         waker.forget(MOBILE);

@@ -26,8 +26,8 @@ const MOST_QUESTIONS: usize = 1 + 2 + 2 * 8;
 
 /// Looks a host up by answers from `data`, each a length of two bytes and a message; if the highest bit of the length is set, the message gets
 /// the number and the question of the query. Without further bytes there is no answer. Nothing panics. A host that is found has the identity
-/// of its record and no more addresses than a peer may have, all of them valid; what is not found is an error with a text. Then `data` is
-/// read as a record, and as one in a zone file. Returns whether a host was found.
+/// of its record and no more addresses than a peer may have, all of them valid; a failed lookup returns an error with a text. Then `data`
+/// is read as a record, and as one in a zone file. Returns whether a host was found.
 pub fn look_up_by(data: &[u8]) -> bool {
     let answers = Answers { rest: RefCell::new(data), questions: RefCell::new(0) };
     let name = domain_name(NAME).expect("a domain name");

@@ -98,7 +98,7 @@ impl Filters {
     pub fn attach(owner: Owner, index: u32, programs: [(BorrowedFd<'_>, u32); 2]) -> Result<Self, io::Error> {
         let mut control = Control::open()?;
         let is_new = control.add_qdisc(index)?;
-        // From here on, a failure removes what was added.
+        // From here on, a failure removes everything added.
         let mut this = Self { control, owner, index, programs: programs.map(|(_, number)| number) };
         let before = [this.control.filters(index, HOOKS[0])?, this.control.filters(index, HOOKS[1])?];
         let made_qdisc = is_new || before.iter().flatten().any(|filter| owner.has_made_qdisc(filter));

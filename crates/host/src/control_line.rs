@@ -1,6 +1,6 @@
 //! Requests and answers on a control socket: a JSON value a line.
 //!
-//! Each daemon has its own requests and answers, as types with `serde`; reading and writing them, and what a line can be refused for, is the
+//! Each daemon has its own requests and answers, as types with `serde`; reading and writing them, and the reasons to refuse a line, are the
 //! same for all.
 
 use serde::Serialize;

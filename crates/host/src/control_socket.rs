@@ -93,7 +93,7 @@ pub fn requesters(listener: UnixListener) -> Requesters {
     Sessions::new(listener, bounds)
 }
 
-/// Creates the socket. Removes what a dead daemon has left behind, and nothing else.
+/// Creates the socket. Removes nothing but a stale socket of a dead daemon.
 ///
 /// # Errors
 /// Another process owns it, something else is in its place, or the kernel refuses.

@@ -27,7 +27,7 @@ impl Icmp {
     /// Both, in the order of [`Self::index`].
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// That of an address.
+    /// The family of an address.
     pub const fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }

@@ -169,7 +169,7 @@ mod tests {
         assert!(!directory.exists());
     }
 
-    /// As `systemd-tmpfiles` or a service manager may do.
+    /// `systemd-tmpfiles` or a service manager may remove the file.
     #[test]
     fn releasing_a_lock_whose_file_was_removed_keeps_the_next_lock() {
         let directory = scratch("removed");

@@ -16,7 +16,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// As `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` have it.
+    /// Configures the notifier from `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
     pub fn from_environment() -> Self {
         let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
         let text = |name| std::env::var(name).ok();

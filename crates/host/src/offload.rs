@@ -303,7 +303,7 @@ fn lengthen(header: &mut [u8], packet: &Packet, len: usize) {
     let addresses = match (packet.src, packet.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
         (IpAddr::V6(src), IpAddr::V6(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
-        // Such a packet has not been emitted.
+        // `Packet::emit` refuses mixed address families.
         _ => 0,
     };
     let pseudo = folded(addresses + u32::from(TCP) + tcp_len as u32);

@@ -1,6 +1,5 @@
 //! Packet sockets for address resolution on one interface (`packet(7)`): one for ARP, one for neighbour advertisements.
-//! Only the neighbours see what they send: the kernel's own entries change only when the kernel accepts an answer
-//! itself.
+//! Only the neighbours see packets that they send: the kernel's own entries change only when the kernel itself accepts an answer.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -102,7 +101,7 @@ impl Drop for PacketSocket {
     fn drop(&mut self) {
         // SAFETY: it is not used again.
         let socket = unsafe { ManuallyDrop::take(&mut self.0) };
-        // Without a thread it is closed here, with what would have been given to the thread.
+        // If no thread can be started, the socket is closed here, with the closure.
         let _ = thread::Builder::new().name("close-socket".to_owned()).spawn(move || drop(socket));
     }
 }

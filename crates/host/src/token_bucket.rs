@@ -7,8 +7,8 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::netlink_socket::{NETLINK_ROUTE, NetlinkSocket, Request};
 
-/// Limits what an interface sends, in the network namespace of the calling thread: the interface with this index, the bytes that it sends
-/// at once, and those that wait.
+/// Limits the rate of the interface with this index, in the network namespace of the calling thread; further parameters are the bytes sent
+/// at once and those that may wait.
 ///
 /// # Errors
 /// The kernel refuses: it needs `CAP_NET_ADMIN` and CONFIG_NET_SCH_TBF.

@@ -5,7 +5,7 @@ use holdover_wire::Compression;
 /// A frame of a link. The link uses only its length, and its length after compression. `Clone` is used for duplication,
 /// and for broadcasts in a radio cell only.
 pub trait Frame: Clone {
-    /// Bytes that the frame takes on the wire, without what the link itself adds.
+    /// Bytes of the frame on the wire, without the link's own overhead.
     fn wire_len(&self) -> u32;
 
     /// Sets the Congestion Experienced mark (RFC 3168 section 5). Returns whether it is set; frames without ECN are not

@@ -6,7 +6,7 @@
 //!
 //! Transmissions start in the order of arrival and each start is known when the frame arrives, so the queue stores only the starts, and
 //! removes frames when it is next accessed: a dequeue needs no event, and yet the limit is exact. When a frame arrives at the instant at
-//! which another one's transmission starts, that one has left.
+//! which the transmission of another frame starts, that frame has left.
 
 use std::collections::VecDeque;
 

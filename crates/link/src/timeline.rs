@@ -88,8 +88,8 @@ impl Timeline {
         self
     }
 
-    /// This many consecutive outages, each of which begins before the link carries again after the one before, count as
-    /// one without end: a schedule may have no gaps.
+    /// If this many consecutive outages each begin before the link carries again after the previous one, they count as one without end: a
+    /// schedule may have no gaps.
     const MOST_TOUCHING: u32 = 10_000;
 
     /// The last link-up before or at `t`; `None` if the link has been up from the start.

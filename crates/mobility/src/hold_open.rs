@@ -4,7 +4,7 @@
 //! A TCP ends a connection after a number of retransmissions without an answer; Linux after some 15 minutes. Until the user timeout has
 //! passed, this filter answers those retransmissions with the peer's last ACK and a window of zero. Behind a zero window, retransmissions
 //! do not count (RFC 9293 section 3.8.6.1: a connection stays open as long as its probes are answered), so that the TCP keeps the
-//! connection. It goes on to retransmit at the same times.
+//! connection. It keeps retransmitting at the same times.
 //!
 //! When the peer is back, the window stays shut until it acknowledges something: its segments before that arrive with a window of zero. With
 //! an open window the TCP would end the connection at its next retransmission, timer or not, as it counts the time since the first one
@@ -18,7 +18,7 @@
 //! - When the user timeout has passed, nothing is answered any more, and the TCP's own limits begin. Behind a zero window, Linux gives up
 //!   four minutes after the last answer (by reading `tcp_rtx_probe0_timed_out` of Linux 6.18).
 //!
-//! The filter also speaks the option for that TCP: it adds the option to the SYN and to a few segments after it, and the peer's option
+//! The filter also implements the option for that TCP: it adds the option to the SYN and to a few segments after it, and the peer's option
 //! lengthens the timeout up to a limit, by RFC 5482 section 3.1. A segment that already has the option, from a TCP that knows it, stays.
 //!
 //! No answer acknowledges more than the peer has. A connection that has not been seen with a segment of its peer is not held.
@@ -91,7 +91,7 @@ const MOST_BYTES: usize = 1280;
 /// A connection.
 #[derive(Clone, Default, Debug)]
 struct State {
-    /// What the peer has acknowledged, and its window field then.
+    /// The peer's last ACK number, and its window field then.
     peer: Option<(Seq, u16)>,
     /// The last echo of a timestamp by the peer.
     echo: u32,
@@ -224,7 +224,7 @@ impl HoldOpen {
     }
 }
 
-/// What follows from a segment.
+/// The reaction to a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     None,
@@ -240,8 +240,8 @@ impl State {
         self.asked.map_or(config.timeout, |asked| asked.min(config.accept).max(config.timeout))
     }
 
-    /// Whether a segment repeats what was sent before, or is a keep-alive or a probe of a zero window: nothing, from before what the peer
-    /// has acknowledged.
+    /// Whether a segment repeats earlier data, or is a keep-alive or a probe of a zero window: a segment without data below the peer's ACK
+    /// number.
     fn is_repetition(&self, segment: &Segment, end: Seq) -> bool {
         match segment.seq_len() {
             0 => self.peer.is_some_and(|(ack, _)| segment.seq + 1 == ack),

@@ -1,4 +1,4 @@
-//! The numbers of a peer's segment, by which a request that restarts a sender is checked.
+//! The numbers of a peer's segment, which validate a request that restarts a sender.
 
 use holdover_wire::{Segment, Seq};
 

@@ -75,7 +75,7 @@ impl Default for ReleaseConfig {
     }
 }
 
-/// How much of what the receiver has acknowledged a release shows.
+/// How much of the receiver's acknowledgment a release shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Extent {
     /// Everything.

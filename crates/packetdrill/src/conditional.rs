@@ -1,5 +1,5 @@
 //! Conditional parts of a script, as nplab's packetdrill has them: `#ifdef NAME` to `#endif`, not nested. Comments, strings, commands and
-//! code are tokens or none, so that a directive within them is text; what is left out is not read as tokens.
+//! code are tokens or none, so that a directive within them is text. Parts left out are not read as tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Interprets the commands between back quotes as settings of the machine under test.
 //!
 //! No command is run. Supported are kernel settings (`sysctl`, `set_sysctls.py`, `echo` into `/proc/sys`), routes, and scripts of such
-//! commands; commands without effect on TCP are ignored, and all others are reported. Of the shell's own language there are variables and
-//! `if` with a comparison of two texts, by which shared scripts tell the systems apart: this one is Linux.
+//! commands; commands without effect on TCP are ignored, and all others are reported. The supported shell syntax is variables, and `if`
+//! with a comparison of two texts, by which shared scripts distinguish systems: this one is Linux.
 
 use std::collections::BTreeMap;
 

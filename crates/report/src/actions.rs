@@ -1,4 +1,4 @@
-//! What mechanisms did in a run, counted by node, mechanism and action.
+//! Actions of mechanisms in a run, counted by node, mechanism and action.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,7 @@ pub struct ActionMetrics {
     pub mechanism: String,
     /// The action: `froze`, `handed on`, `took over`.
     pub action: String,
-    /// How often.
+    /// The number of times.
     pub count: u64,
     /// The time of the first one.
     pub first_at_s: f64,

@@ -43,7 +43,7 @@ pub(crate) fn file_links(html: &mut String, files: &[String], directory: &str) {
     let _ = writeln!(html, "<p class=\"facts\">Directory: <a href=\"{address}/\">{}/</a></p>", escape(directory));
 }
 
-/// A relative path as an address: what has a meaning in addresses is percent-encoded.
+/// A relative path as an address: characters with a meaning in addresses are percent-encoded.
 fn address(path: &str) -> String {
     let mut address = String::with_capacity(path.len());
     for byte in path.bytes() {

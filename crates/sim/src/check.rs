@@ -261,7 +261,7 @@ fn is_on_a_way(config: &WorldConfig, network: &Network, node: NodeId, from: Node
     })
 }
 
-/// Where a host may send and receive: at the base stations of the cells on its path, or at its own node.
+/// The nodes at which a host may send and receive: the base stations of the cells on its path, or its own node.
 fn places_of(config: &WorldConfig, network: &Network, host: NodeId) -> Vec<NodeId> {
     let bases = |mobile: usize| -> Vec<NodeId> {
         cells_on_the_way(config, &config.mobiles[mobile]).into_iter().map(|cell| config.cells[cell].base).collect()

@@ -156,7 +156,7 @@ pub struct Route {
     pub router: NodeId,
     /// The destination, a host or a router that does not move; `None` for the default route.
     pub to: Option<NodeId>,
-    /// The link to use, one end of which is the router.
+    /// The link to use. One of its ends is the router.
     pub link: LinkId,
     /// Of several routes to the same destination, the one with the lowest metric is used; of equals, the first.
     pub metric: u32,

@@ -92,7 +92,7 @@ pub enum WorldError {
     MobileIsRouter {
         /// The router.
         node: String,
-        /// That node.
+        /// The node that the router is to serve.
         mobile: String,
     },
     /// A router's mechanisms are invalid.

@@ -37,7 +37,7 @@ pub struct Reconnection {
     pub after: Option<SenderState>,
 }
 
-/// What the connection of `from` knows about its path at a time.
+/// The state of `from`'s connection at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SenderState {
     /// The congestion window in segments.
@@ -172,7 +172,7 @@ pub(crate) struct Flow {
     pub(crate) new_data_at: Option<Instant>,
     pub(crate) longest_pause: Duration,
     pub(crate) exchange: Exchange,
-    /// Of [`Traffic::OnOff`] only: a world may have very many flows.
+    /// For [`Traffic::OnOff`] only. Boxed, since a world may have very many flows.
     pub(crate) bursts: Option<Box<Bursts>>,
     /// The path from `from` to `to`, and back; `None` while there is none. Flows share it.
     pub(crate) path: Option<Arc<Way>>,
@@ -181,7 +181,7 @@ pub(crate) struct Flow {
     pub(crate) roams: bool,
     /// Since when the path has been broken.
     pub(crate) down_since: Option<Instant>,
-    /// The time without new data, and the sender, when it broke.
+    /// The time without new data and the sender's state when the path broke.
     at_break: (Option<Duration>, Option<SenderState>),
     /// The first new data after a return has arrived, and the sender's state is not noted yet.
     resumes: bool,

@@ -23,7 +23,7 @@ const KEY: EncryptionKey = EncryptionKey::of::<Secret>();
 
 /// A packet in transit. Its length is computed once, not at every hop.
 ///
-/// Only a world makes frames: a filter that holds an encrypted packet cannot make a frame of it to see what an observer sees.
+/// Only a world makes frames: a filter that holds an encrypted packet cannot make a frame of it to look into it as an observer does.
 ///
 /// ```
 /// fn read(frame: &holdover_sim::Frame) -> &holdover_wire::Packet {
@@ -67,7 +67,7 @@ impl Frame {
         Self { packet, reason, tunnel: None, link: None, ethernet: None, raw: false, saved: 0, len }
     }
 
-    /// As [`Self::new`], in the place of a frame that has arrived: the packet moves once.
+    /// As [`Self::new`], but reuses the memory of a frame that has arrived: the packet is moved only once.
     #[inline]
     fn refill(&mut self, packet: Packet, reason: Option<Reason>) {
         self.packet = packet;
@@ -77,7 +77,7 @@ impl Frame {
     /// The packet was replaced by one about to be sent.
     #[inline]
     pub(crate) fn renew(&mut self, reason: Option<Reason>) {
-        // All fields are named, for none to be left as it was.
+        // All fields are named, so that a new field cannot be forgotten.
         let Self { packet, reason: why, tunnel, link, ethernet, raw, saved, len } = self;
         *len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
         *why = reason;

@@ -18,7 +18,7 @@ pub(crate) struct Gateway {
     pub(crate) chain: Chain,
     /// The mobile hosts that it serves, with their addresses.
     pub(crate) mobiles: BTreeMap<NodeId, Vec<IpAddr>>,
-    /// Those behind another router, by that router at the other end of this one's link.
+    /// Mobile hosts behind another router, by that router, which is at the other end of this router's link.
     pub(crate) behind: BTreeMap<NodeId, Vec<NodeId>>,
     pub(crate) hears_links: bool,
     /// Compression of packets for mobile hosts.

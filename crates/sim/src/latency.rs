@@ -1,8 +1,8 @@
 //! The latency of a host: the time from a packet's arrival at the host until its TCP handles it.
 //!
 //! Interrupt, scheduling and cold caches take tens of microseconds, and more after a pause. That is little beside a round trip, and yet it
-//! decides what a bottleneck drops: ACKs that a queue has spaced release data at the very instants at which that queue has room again. When
-//! the first ACK after a pause takes longer than the following ones, their data arrives that much before there is room.
+//! decides which packets a bottleneck drops: ACKs that a queue has spaced release data at the very instants at which that queue has room
+//! again. When the first ACK after a pause takes longer than the following ones, their data arrives that much before there is room.
 
 use std::collections::VecDeque;
 

@@ -58,7 +58,7 @@ fn packets_sent_before_one_that_arrived_are_retransmitted_once() {
     assert_eq!(numbers(&mut sender), [1]);
     sender.handle_ack(at(41), Seq::new(1), Seq::new(65), 0b101);
     assert_eq!(numbers(&mut sender), [3]);
-    // A duplicate, and 5, say nothing new about 1 and 3, which were transmitted later.
+    // A duplicate, and 5, give no new information about 1 and 3, which were transmitted later.
     sender.handle_ack(at(42), Seq::new(1), Seq::new(65), 0b101);
     sender.handle_ack(at(43), Seq::new(1), Seq::new(65), 0b1101);
     assert_eq!(numbers(&mut sender), [] as [u32; 0]);

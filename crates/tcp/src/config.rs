@@ -275,7 +275,7 @@ pub enum BufferGrowth {
     /// Linux 2.6.7 to 6.15: to w + min(w, 2 w (read - most) / most) bytes, where w is 2 read and 16 segments.
     Linux2_6,
     /// Linux 6.18: to w + 2 w (read - most) / most bytes, where w is 2 read and `most` begins with 10 segments; also for data beyond a hole.
-    /// A buffer that grows counts memory, of which half is taken for data until a segment shows more or less (Linux `scaling_ratio`).
+    /// A buffer that grows counts memory; half of it is assumed to be data until a segment shows the actual share (Linux `scaling_ratio`).
     Linux6_18,
 }
 

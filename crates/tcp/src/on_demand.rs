@@ -45,7 +45,7 @@ impl<T: Absent> OnDemand<T> {
         self.0.as_deref_mut()
     }
 
-    /// The value to read if there is one: for what an absent value does not have.
+    /// The value, to read, if there is one.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.0.as_deref()

@@ -6,7 +6,7 @@
 
 use holdover_base::{Duration, Instant};
 
-/// A burst holds what the rate amounts to in 2^-10 s (Linux `sk_pacing_shift`).
+/// A burst has the amount of data that the rate gives in 2^-10 s (Linux `sk_pacing_shift`).
 const BURST_SHIFT: u32 = 10;
 /// Maximum burst: the limit of segmentation offload, in bytes.
 pub(crate) const MAX_BURST_BYTES: u64 = 65_535;

@@ -99,7 +99,7 @@ impl MtuSearch {
         self.sizes
     }
 
-    /// The path MTU is `mtu` according to the owner. A search goes beyond what it had before only once it begins anew.
+    /// The path MTU is `mtu` according to the owner. A search exceeds its former range only when it begins anew.
     pub(crate) fn set_pmtu(&mut self, mtu: u32) {
         self.pmtu = mtu;
         self.range.high = self.range.high.min(mtu);

@@ -167,8 +167,8 @@ const fn linux() -> Config {
     }
 }
 
-/// Linux 2.1.101. Evidence: the Freeze-TCP paper names it as its receiver. What it does as a sender matters little there; it is
-/// taken to be Linux 2.2's: NewReno or SACK, a window of one segment at the start, no undo.
+/// Linux 2.1.101. Evidence: the Freeze-TCP paper names it as its receiver. Its behaviour as a sender matters little there, and is assumed
+/// to be Linux 2.2's: NewReno or SACK, a window of one segment at the start, no undo.
 const fn linux_2_1() -> Config {
     let base = linux();
     Config {
@@ -206,7 +206,7 @@ const fn linux_2_4() -> Config {
     let base = linux();
     Config {
         receive: ReceiveConfig {
-            // tcp_rmem's default of 87380 bytes, three quarters of which are window.
+            // tcp_rmem's default of 87380 bytes; three quarters of it are window.
             buffer_bytes: 65_535,
             max_buffer_bytes: 131_070,
             initial_window_bytes: 5_840,
@@ -251,8 +251,8 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             ..base.send
         },
         receive: ReceiveConfig {
-            // tcp_rmem's default of 131072 bytes, half of which are window until the first full segment, and maximum of 32 MiB, of which
-            // segments of 1448 bytes fill 160 256ths.
+            // tcp_rmem's default of 131072 bytes (half of it is window until the first full segment) and maximum of 32 MiB (segments of
+            // 1448 bytes use 160/256 of it).
             buffer_bytes: 65_536,
             max_buffer_bytes: 20 << 20,
             growth: BufferGrowth::Linux6_18,
@@ -328,7 +328,7 @@ mod tests {
         assert!(Profile::ALL.iter().all(|profile| error.contains(profile.name())), "{error}");
     }
 
-    /// Nothing in the papers tells them from 4.3BSD Reno.
+    /// The papers do not distinguish them from 4.3BSD Reno.
     #[test]
     fn two_systems_of_the_papers_are_reno() {
         for profile in [Profile::Aix4_2, Profile::NetBsd1_1] {

@@ -28,7 +28,7 @@ pub(crate) struct RightSizing {
 const MIN_RTT: Duration = Duration::from_millis(1);
 
 impl RightSizing {
-    /// Data may come from `now` on. `first` is what the peer may send in the first round trip, in bytes.
+    /// Data may arrive from `now` on. `first` is the number of bytes that the peer may send in the first round trip.
     pub(crate) fn new(now: Instant, growth: BufferGrowth, first: u32) -> Self {
         let most = match growth {
             BufferGrowth::Linux2_6 => 0,

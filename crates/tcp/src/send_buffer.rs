@@ -49,7 +49,7 @@ impl SendBuffer {
         stored.record_ends.front().map(|end| (end - stored.taken) as usize)
     }
 
-    /// A record ends with what was pushed last.
+    /// A record ends with the last data pushed.
     pub(crate) fn end_record(&mut self) {
         if self.len == 0 {
             return;

@@ -1,8 +1,8 @@
 //! Hosts with several links, whose addresses come and go: each in a network namespace, joined by a router of this process.
 //!
 //! A link has a TUN device in its host's namespace and a [`PointToPoint`] in each direction. The router knows the networks of each link. A
-//! link may have an address translator for a private network: it keeps ports, and lets in only what a packet from inside has asked for
-//! (RFC 4787, endpoint-independent mapping, address- and port-dependent filtering).
+//! link may have an address translator for a private network: it keeps ports, and admits only packets that match an outgoing one (RFC 4787,
+//! endpoint-independent mapping, address- and port-dependent filtering).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError, Route, Tun, TunConfig, TunError};
 
-/// Of the devices.
+/// The MTU of the devices.
 const MTU: u32 = 1500;
 /// The longest sleep of the router, after which it looks whether it is to end.
 const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(50);

@@ -223,7 +223,7 @@ fn serve(port: &Port, mut advertisement: Advertisement, orders: &Receiver<Advert
 /// The socket of an interface.
 #[derive(Debug)]
 struct Port {
-    /// A raw socket of ICMPv6, with which this type does what is needed.
+    /// A raw socket of ICMPv6, in the type of a UDP socket, which has the necessary methods.
     socket: UdpSocket,
     mac: MacAddress,
     index: u32,

@@ -71,7 +71,7 @@ impl Harness {
     /// Reads the command line and acquires the privileges for namespaces. Must be called before the first thread starts,
     /// because it may enter a user namespace.
     ///
-    /// So many tests run at a time unless the command line says otherwise: they wait for timers most of the time.
+    /// The number of tests that run at a time by default: they wait for timers most of the time.
     pub fn start(at_a_time: usize) -> Self {
         let mut arguments = Arguments::from_args();
         arguments.test_threads.get_or_insert(at_a_time);

@@ -157,7 +157,7 @@ fn looks_after(socket: &Path, interface: &'static str) -> Result<(), DaemonFaile
     }
 }
 
-/// Signals what the world foresees, until the world is gone; then stops the daemon.
+/// Signals the cuts that the world predicts, until the world is gone; then stops the daemon.
 fn warn(events: &LinkEvents, socket: &Path, mut stop: UnixStream) -> Result<(), DaemonFailed> {
     let warned = loop {
         match events.hear() {

@@ -1,5 +1,4 @@
-//! Bulk transfers over a link that is cut once, with and without the agent on the mobile host: what the demo shows, and what the
-//! grid of outages measures.
+//! Bulk transfers over a link that is cut once, with and without the agent on the mobile host, for the demo and the grid of outages.
 //!
 //! Each transfer has a phone, a server and a link of its own, so that any number of them can be in one world and none is in
 //! another's way.
@@ -165,7 +164,7 @@ pub const fn phone(index: usize) -> NodeId {
 }
 
 /// The world of these transfers, which all begin at once. On a kernel, only the congestion control of `sender`'s profile is
-/// used. What the agent does is in the world's description only if it stands in the path as a filter.
+/// used. The world's description includes the agent only if it stands in the path as a filter.
 pub fn world(
     transfers: &[Transfer],
     path: NetPath,

@@ -18,7 +18,7 @@ pub struct NetPath {
 }
 
 impl NetPath {
-    /// That of the demo, and of the grids unless their options say otherwise.
+    /// The path of the demo, and the default of the grids.
     pub const DEFAULT: Self = Self { rate: BitRate::from_mbps(10), delay: Duration::from_millis(25), queue: 75 };
 
     /// There and back.

@@ -20,8 +20,8 @@ pub(crate) enum Cover {
     },
 }
 
-/// The checksum over `head` followed by `rest`, as a number in host order: what a sender writes when the field within
-/// `head` is zero, and zero for a receiver that includes an intact field. `head` is of even length.
+/// The checksum over `head` followed by `rest`, as a number in host order: the value that a sender writes if the field within `head` is
+/// zero, and zero for a receiver that includes an intact field. `head` is of even length.
 pub(crate) fn checksum(cover: Cover, head: &[u8], rest: &[u8]) -> u16 {
     debug_assert!(head.len().is_multiple_of(2), "only the last byte may be unpaired");
     let mut sum = Sum16BitWords::new();
@@ -34,15 +34,15 @@ pub(crate) fn checksum(cover: Cover, head: &[u8], rest: &[u8]) -> u16 {
     u16::from_be_bytes(sum.add_slice(head).add_slice(rest).ones_complement().to_ne_bytes())
 }
 
-/// The Internet checksum over `bytes` alone (RFC 1071), as ICMP of IPv4 has it: what a sender writes when its field is zero, and
-/// zero for a receiver that includes an intact field.
+/// The Internet checksum over `bytes` alone (RFC 1071), as in ICMP for IPv4: the value that a sender writes if the field is zero, and zero
+/// for a receiver that includes an intact field.
 pub fn internet_checksum(bytes: &[u8]) -> u16 {
     checksum(Cover::Plain, &[], bytes)
 }
 
-/// The checksum over `bytes`, the whole of an upper-layer packet of `protocol` between two addresses of one family, with the
-/// pseudo header that TCP, UDP, ICMPv6 and HIP share: what a sender writes when its field is zero, and zero for a receiver that
-/// includes an intact field.
+/// The checksum over `bytes`, the whole of an upper-layer packet of `protocol` between two addresses of one family, with the pseudo header
+/// that TCP, UDP, ICMPv6 and HIP share: the value that a sender writes if the field is zero, and zero for a receiver that includes an
+/// intact field.
 pub fn transport_checksum(src: IpAddr, dst: IpAddr, protocol: u8, bytes: &[u8]) -> u16 {
     checksum(Cover::Pseudo { src, dst, protocol }, &[], bytes)
 }
@@ -54,8 +54,8 @@ fn add_address(mut sum: Sum16BitWords, address: IpAddr) -> Sum16BitWords {
     }
 }
 
-/// The checksum after `old` was replaced by `new` in what it covers (RFC 1624 section 3, equation 3). Each piece has an even number
-/// of bytes and begins at a word; the order of the pieces does not matter.
+/// The checksum after `old` was replaced by `new` in the covered bytes (RFC 1624 section 3, equation 3). Each piece has an even number of
+/// bytes and begins at a word; the order of the pieces does not matter.
 pub(crate) fn updated(checksum: u16, old: &[&[u8]], new: &[&[u8]]) -> u16 {
     let mut sum = Sum16BitWords::new().add_2bytes((!checksum).to_be_bytes());
     for piece in old {

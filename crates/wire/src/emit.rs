@@ -24,8 +24,7 @@ impl Packet {
     ///
     /// An IPv4 packet that is not a [`Fragment`] is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
     /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as
-    /// it is, for any protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
-    /// changed in its value.
+    /// it is, for any protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with the changes made to its value.
     ///
     /// # Errors
     /// See [`EmitError`]: the value does not fit into the fields of a header, or its addresses are of different families.
@@ -63,8 +62,8 @@ impl Packet {
         self.emit_prefix_into(buf, usize::MAX).map(drop)
     }
 
-    /// Appends the first `max_len` bytes of the packet to `buf`, and returns how many bytes the whole has: what a capture
-    /// with a snap length and the quote of an ICMP error need. The checksums are those of the whole.
+    /// Appends the first `max_len` bytes of the packet to `buf`, and returns the length of the whole packet: for captures with a snap
+    /// length, and quotes in ICMP errors. The checksums are those of the whole.
     ///
     /// # Errors
     /// As for [`Self::emit`].

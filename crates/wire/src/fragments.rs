@@ -57,7 +57,7 @@ impl Packet {
         Ok(fragments)
     }
 
-    /// What is to be cut up: everything after the IP header.
+    /// The data to be fragmented: everything after the IP header.
     fn whole(&self, id: u32) -> Result<Fragment, EmitError> {
         if self.src.is_ipv4() != self.dst.is_ipv4() {
             return Err(EmitError::MixedFamilies { src: self.src, dst: self.dst });

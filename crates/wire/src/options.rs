@@ -65,8 +65,8 @@ impl TcpOptions {
     ///
     /// Options come in any order; of two of the same kind the later one counts, and experimental ones are all kept. As
     /// Linux does, an option whose length is wrong for its kind is skipped, and one whose length is below 2 or beyond the
-    /// header ends the list: what was read before it stays (RFC 9293 section 3.2, MUST-7, asks only that an illegal length
-    /// does no harm). Each one skipped is counted in [`TcpOptions::unknown`].
+    /// header ends the list: the options read before it stay (RFC 9293 section 3.2, MUST-7, asks only that an illegal length does no harm).
+    /// Each one skipped is counted in [`TcpOptions::unknown`].
     pub(crate) fn parse(bytes: &Bytes, start: usize, end: usize) -> Self {
         let mut options = Self::default();
         let mut experimental = Vec::new();
@@ -219,7 +219,7 @@ impl TcpOptions {
         }
     }
 
-    /// Takes the Accurate ECN option if it has the order and the counters of the one at `place`; what follows them there stays.
+    /// Takes the Accurate ECN option if it has the order and the counters of the one at `place`; the bytes after them stay.
     fn take_accurate_ecn(&mut self, place: &mut [u8]) -> bool {
         let Some(order) = AccurateEcnOrder::of_kind(place[0]) else { return false };
         let in_place = AccurateEcn::read(order, &place[2..]);

@@ -45,11 +45,11 @@ impl Packet {
     ///
     /// Bytes beyond the length in the IP header are link padding and cut off. IPv4 options and IPv6 extension headers
     /// are skipped (the latter in any position; a routing header with segments left makes the packet
-    /// [`Payload::Other`], because it is not yet at its destination). Of a fragment only the IP header is parsed; an
-    /// IPv6 packet with a fragment header that is whole (an atomic fragment) is not a fragment (RFC 6946).
-    /// The value does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options
-    /// and extension headers, the IPv6 flow label, TCP's reserved bits, the position of TCP options in the header, and
-    /// the extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
+    /// [`Payload::Other`], because it is not yet at its destination). Only the IP header of a fragment is parsed; an
+    /// IPv6 packet with a fragment header that is whole (an atomic fragment) is not a fragment (RFC 6946). The value
+    /// does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options and
+    /// extension headers, the IPv6 flow label, TCP's reserved bits, the position of TCP options in the header, and the
+    /// extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
     pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
         Self::parse_with(bytes, Checksums::Verify)
     }

@@ -85,9 +85,9 @@ impl Packet {
         }
     }
 
-    /// Replaces the addresses, by those of either IP version, as a translator does. The rest stays as it came: in the same IP
-    /// version everything, in the other one what is behind the IP header (RFC 7915 drops IPv4's options and IPv6's extension
-    /// headers). Checksums are updated. The checksums of fragments and of [`Payload::Other`] stay.
+    /// Replaces the addresses, by those of either IP version, as a translator does. The rest stays as it came: in the same IP version
+    /// everything, in the other one the bytes behind the IP header (RFC 7915 drops IPv4's options and IPv6's extension headers). Checksums
+    /// are updated. The checksums of fragments and of [`Payload::Other`] stay.
     #[must_use]
     pub fn readdress(mut self, src: IpAddr, dst: IpAddr) -> Self {
         let is_tcp = matches!(self.payload, Payload::Tcp(_));

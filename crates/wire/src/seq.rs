@@ -6,8 +6,8 @@ use core::ops::{Add, AddAssign, Sub};
 /// A 32-bit sequence number that wraps around.
 ///
 /// There is deliberately no `Ord`: "less than" between two points on a circle holds only within a window, is not
-/// transitive, and would break every sorted collection it is put into. Compare with [`Seq::lt`] and friends, each of which
-/// is meaningful for numbers less than 2^31 apart, or measure the distance with `-`.
+/// transitive, and would break every sorted collection it is put into. Compare with [`Seq::lt`] and friends, which are meaningful for
+/// numbers less than 2^31 apart, or measure the distance with `-`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seq(u32);
 

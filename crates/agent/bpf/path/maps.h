@@ -1,10 +1,10 @@
-// The maps beside the flow table, and what the shell needs of them: the link as it is now, lines of predictions.
+// The maps beside the flow table, and the shell's accesses to them: the current link, lines of predictions.
 
 #pragma once
 
 #include "flow_table.h"
 
-// The current link is one of two in `links`, for each IP version apart, as they may fail apart; `status` (STATUS_*) says which one.
+// Each IP version has two links in `links`, as the versions may fail separately; `status` (STATUS_*) selects the current one.
 #define IPV4 0
 #define IPV6 1
 

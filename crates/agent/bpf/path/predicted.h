@@ -1,6 +1,6 @@
 // Header prediction on a packet. Most packets of a fast transfer end here, so that nothing is called or copied to read them (parse.h needs
-// three calls): the headers are looked at in place, where the kernel has them in one piece. Anything but the plainest IP header, such as one
-// with options or extension headers, goes on to parse.h.
+// three calls): the headers are looked at in place, where the kernel has them in one piece. A packet with any other IP header, such as one
+// with options or extension headers, is read by parse.h.
 
 #pragma once
 

@@ -105,7 +105,7 @@ impl<A: Attach> Core<A> {
         self.handle_time(now, utc);
     }
 
-    /// Handles a change reported by the kernel. After all that are at hand, call [`Self::handle_returned`].
+    /// Handles a change reported by the kernel. Call [`Self::handle_returned`] after all pending changes.
     pub(super) fn handle_change(&mut self, now: Instant, change: Change) {
         match change {
             Change::Appeared { interface, is_eligible } => {

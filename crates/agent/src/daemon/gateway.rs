@@ -121,7 +121,7 @@ impl Reports {
         };
         let is_down = outlook.0 == LinkCondition::Down;
         let registrant = &mut self.registrant;
-        // A link that is down may have lost its addresses with that; others were removed.
+        // A link that is down may have lost its addresses by going down. Addresses lost while it is up were removed.
         self.reported.retain(|address, _| {
             let stays = is_down || addresses.contains(address);
             if !stays {

@@ -317,7 +317,7 @@ impl<E: PathEngine> Link<E> {
         if self.is_managed() {
             tracing::info!(interface = &*self.name, event = %change, because = %because, "link");
         }
-        // Not attached to the new interface yet, the engine would send, and find next hops, on the former one.
+        // An engine not yet attached to the new interface would send, and resolve next hops, on the former one.
         if self.gone_since.is_some() {
             self.has_moved |= matches!(change.event, LinkEvent::Up { moved: true, .. });
         } else if let Some(engine) = self.engine() {

@@ -115,7 +115,7 @@ impl ModemLinks {
         names.iter().flat_map(|name| self.forget(now, name)).collect()
     }
 
-    /// Withdraws what was reported about an interface.
+    /// Withdraws the reports about an interface.
     fn forget(&mut self, now: Instant, interface: &str) -> Vec<Signal> {
         let Some(mut link) = self.links.remove(interface) else { return Vec::new() };
         let is_warned =

@@ -24,16 +24,16 @@ pub(super) struct NextHops {
     failures: Failures,
 }
 
-/// Decides which failures to probe are logged: the first, except of probes that were dropped as on their way, because the device's queue
-/// was full or the interface has just lost its carrier or was set down.
+/// Decides which failures to probe are logged: only the first. A probe dropped because the device's queue was full, or because the
+/// interface has just lost its carrier or was set down, counts as lost on the way, not as a failure.
 #[derive(Default)]
 struct Failures {
     is_any_logged: bool,
-    /// Of each link: the probes in a row for which the queue was full.
+    /// The number of consecutive probes of each link for which the queue was full.
     refused: BTreeMap<Box<str>, u32>,
 }
 
-/// A queue that is full for so many probes in a row, for a second or more, accepts none.
+/// A queue that is full for this many consecutive probes, a second or more, is regarded as broken.
 const MOST_REFUSED: u32 = 100;
 
 impl NextHops {

@@ -132,7 +132,7 @@ impl<A: Attach> Daemon<A> {
         for interface in self.core.take_wifi_due(now) {
             let level = match self.wifi.station().map(|station| station.level(&interface)) {
                 Some(Ok(level)) => level,
-                // It will not become one.
+                // The interface will not become a Wi-Fi interface.
                 Some(Err(StationError::NotWifi { .. })) => {
                     self.core.forget_wifi(&interface);
                     continue;

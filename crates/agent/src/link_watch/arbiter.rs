@@ -50,9 +50,9 @@ pub struct Arbiter([FamilyArbiter; 2]);
 struct FamilyArbiter {
     /// Sources that report the link down.
     against: BTreeSet<Source>,
-    /// Those of them that a command, or packets, have overruled.
+    /// Objecting sources that a command, or packets, have overruled.
     overruled: BTreeSet<Source>,
-    /// Those of these that packets have overruled.
+    /// Objecting sources that packets have overruled.
     contradicted: BTreeSet<Source>,
     /// Sources that predict a cut, and its time.
     warnings: BTreeMap<Source, Instant>,

@@ -53,14 +53,14 @@ pub(super) trait Follow: Send + 'static {
     /// Connects to the bus, and reports until the bus is lost.
     fn follow(&mut self) -> impl Future<Output = Result<Infallible, Ended>>;
 
-    /// Withdraws what was reported: the bus is lost.
+    /// Withdraws all reports: the bus is lost.
     fn withdraw(&mut self) -> Result<(), Ended>;
 
     /// Logs, once, that the bus or the service cannot be followed.
     fn log(error: &zbus::Error);
 }
 
-/// The reports of a follower. Readable when [`Self::poll`] has something. Its thread ends when this is dropped.
+/// The reports of a follower. Readable when [`Self::poll`] has a report. Its thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reports<T> {
     reports: mpsc::Receiver<T>,
@@ -198,7 +198,7 @@ struct Stop {
 #[derive(Debug, Default)]
 struct StopState {
     is_requested: bool,
-    /// Of the thread, while it waits for the bus.
+    /// The thread's side, while it waits for the bus.
     waker: Option<Waker>,
 }
 

@@ -189,13 +189,13 @@ pub struct Interfaces {
     interfaces: BTreeMap<u32, Interface>,
     former: FormerInterfaces,
     rules: Rules,
-    /// Since the last look-up of tunnels.
+    /// Routes may have changed since the last look-up of tunnels.
     have_routes_changed: bool,
     /// Unresolved next hops of tunnels whose link is up again, by interface.
     unresolved_below: BTreeSet<(u32, IpAddr)>,
     /// The neighbour, by interface, that has just answered.
     answering: Option<(u32, IpAddr)>,
-    /// Those that the shell has not taken yet.
+    /// Changes that the shell has not taken yet.
     to_ask_below: BTreeSet<HopBelow>,
     changes: VecDeque<Change>,
     /// During a snapshot: its notifications.
@@ -220,7 +220,7 @@ struct Interface {
     /// Its carrier was lost and came back without a message in between.
     has_flickered: bool,
     has_carried: bool,
-    /// Its carrier was lost once.
+    /// Its carrier was lost at least once.
     has_returned: bool,
     has_neighbours: bool,
     addresses: BTreeSet<IpAddr>,
@@ -228,7 +228,7 @@ struct Interface {
     last_addresses: [BTreeSet<IpAddr>; 2],
     /// Its default routes in all tables.
     installed: BTreeSet<DefaultRoute>,
-    /// Those with a rule that leads to their table.
+    /// Default routes with a rule that leads to their table.
     routes: BTreeSet<DefaultRoute>,
     has_had_route: bool,
     /// The IP versions with a leading route, and those that ever had one.

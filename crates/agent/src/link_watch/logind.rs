@@ -1,7 +1,8 @@
 //! logind's announcements of sleep and wake-up: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on the system
 //! bus. An inhibitor lock (`systemd-inhibit(1)`, mode *delay*) delays sleep until connections are prepared.
 //!
-//! Without a bus there are no announcements; the connection is retried once a minute. A logind that starts later is asked for the lock then.
+//! Without a bus there are no announcements; the connection is retried once a minute. The lock is requested from a
+//! logind that starts later.
 
 use std::convert::Infallible;
 use std::io;

@@ -34,7 +34,7 @@ enum Phase {
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// A shorter sleep goes unnoticed by connections.
+/// Connections do not notice a shorter sleep.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// How long sleep is delayed to prepare connections: a round trip of any link except a satellite's. The user does not

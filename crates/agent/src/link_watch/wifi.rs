@@ -24,8 +24,8 @@ pub struct WifiOptions {
     pub floor: Dbm,
     /// How far ahead an adaptive warning extrapolates the level.
     pub lead: Duration,
-    /// Whether levels are smoothed: those of a source that reports at intervals. One that reports changes only would leave the smoothed level
-    /// far from a level that stays.
+    /// Whether levels are smoothed: for a source that reports at intervals. If a source reports changes only, the
+    /// smoothed level would stay far from a constant level.
     pub is_smoothed: bool,
 }
 

@@ -130,7 +130,7 @@ impl NextHops {
         is_settled
     }
 
-    /// Whether a next hop is being looked for, and none has answered.
+    /// Whether a next hop is being resolved, and none has answered.
     pub(crate) fn is_unresolved(&self, now: Instant) -> bool {
         self.active.as_ref().is_some_and(|active| !active.search.is_settled(now))
     }

@@ -43,7 +43,7 @@ const EVERY: [(Duration, Duration); 4] = [
 /// How long the other next hops are waited for once one has answered.
 const OTHERS: Duration = Duration::from_millis(50);
 
-/// How long a next hop is asked whose address the kernel knows.
+/// How long requests are sent to a next hop whose address the kernel knows.
 const INTRODUCTION: Duration = Duration::from_secs(1);
 
 /// The mean distance between requests, for any number of next hops: 100 a second take little of any link.
@@ -122,7 +122,8 @@ impl Search {
         let passed = now.saturating_since(self.since);
         let every = EVERY.iter().find(|&&(until, _)| passed < until).map_or(KERNEL_EVERY, |&(_, every)| every);
         let (mut asked, mut known) = self.unanswered(now);
-        // While some are searched for, which nothing may delay, the known ones take turns after the first round.
+        // Requests to unknown next hops must not be delayed: while there are any, one known next hop is asked in each round after the
+        // first.
         let spaced = if asked.is_empty() { known.len() } else { asked.len() + known.len().min(1) };
         if !asked.is_empty() && !known.is_empty() && self.rounds > 0 {
             known = vec![known[self.rounds as usize % known.len()]];

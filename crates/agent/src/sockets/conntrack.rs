@@ -60,7 +60,7 @@ impl Conntrack {
         Ok(Some(Connection { local: outgoing.source, remote: outgoing.destination }))
     }
 
-    /// Both directions of the tracked connection that has one like this.
+    /// Both directions of the tracked connection, one of them being this.
     fn find(&mut self, tuple: Tuple) -> Result<Option<[Tuple; 2]>, SocketDiagError> {
         let mut found = None;
         let result = self.0.request(&request(tuple), &mut |header, answer| {

@@ -150,7 +150,7 @@ mod tests {
         let socket = socket_of(&answer()).unwrap().unwrap();
         let request = request_for_socket(connection, socket.cookie);
         assert_eq!((request.ends, request.extensions), ((connection.local, connection.remote), 0b1010));
-        // As at this place in the answer.
+        // The bytes at this offset of the answer.
         assert_eq!(request.cookie, answer()[44..52]);
     }
 

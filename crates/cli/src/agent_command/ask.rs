@@ -46,7 +46,7 @@ pub(super) fn actions(args: &ActionsArgs) -> ExitCode {
     }
 }
 
-/// The exit status says whether the request was wrong or the agent is not there.
+/// The exit status distinguishes a wrong request from a missing agent.
 fn failed(error: &ClientError) -> ExitCode {
     print_error(&with_causes(error));
     match error {

@@ -1,4 +1,4 @@
-//! `holdover agent bugreport`: a directory with what a maintainer needs, as files that can be read before they are sent.
+//! `holdover agent bugreport`: a directory of files for maintainers, which users can read before they send them.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
@@ -91,7 +91,7 @@ fn collect(args: &BugreportArgs, directory: &Path) -> io::Result<Written> {
     report.add("log.txt", &log())?;
     report.add("links.txt", &links())?;
     report.add("sysctl.txt", &sysctls())?;
-    // Last: to find out what is possible, this process may become root of a user namespace.
+    // Last, because this process may become root of a user namespace to probe features.
     report.add_json("doctor.json", Ok(doctor_command::diagnose()))?;
     Ok(Written { directory: directory.to_owned(), files: report.files, masked: report.masker.is_some() })
 }
@@ -216,11 +216,11 @@ fn output_of(mut command: Command) -> io::Result<String> {
         bytes
     });
     let until = Instant::now() + PATIENCE;
-    // The reader ends with the program's output, or with what is allowed of it.
+    // The reader ends with the program's output, or at the limit of its length.
     while !reader.is_finished() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Errors say that it has ended already.
+    // An error means that it has ended already.
     let _ = child.kill();
     let status = child.wait()?;
     let bytes = reader.join().unwrap_or_default();

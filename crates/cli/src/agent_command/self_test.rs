@@ -40,7 +40,7 @@ pub(super) struct TestArgs {
 
 /// When the link is cut.
 const CUT_AT: Instant = Instant::from_millis(1500);
-/// How long.
+/// The duration of the cut.
 const CUT: Duration = Duration::from_millis(500);
 /// The size of the download: 2.4 s at the link's rate.
 const AMOUNT: ByteCount = ByteCount(3_000_000);

@@ -100,7 +100,7 @@ const LINKS: Columns<'_> = Columns {
     given_up: &text::LINKS_GIVEN_UP,
 };
 
-/// Addresses and the last action get what is left.
+/// Addresses and the last action get the remaining width.
 const CONNECTIONS: Columns<'_> = Columns {
     names: &text::CONNECTION_COLUMNS,
     widths: &[8, 21, 21, 12, 6, 6, 6, 6, 6, 20],

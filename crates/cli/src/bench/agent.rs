@@ -1,4 +1,4 @@
-//! `agent`: what the agent costs while nothing happens to the link.
+//! `agent`: the cost of the agent while the link is up.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
@@ -21,20 +21,20 @@ type Failed = Box<dyn Error + Send + Sync>;
 pub(super) struct AgentCost {
     /// Without the agent: the median of its slices.
     pub(super) bits_per_second_without: f64,
-    /// With it.
+    /// The same with the agent.
     pub(super) bits_per_second_with: f64,
     /// The median of the ratios of neighbouring slices, with to without.
     pub(super) ratio: f64,
-    /// A quarter of them are below, and a quarter above.
+    /// The first and the third quartile of these ratios.
     pub(super) ratio_quartiles: [f64; 2],
-    /// Of one pass through a program, by the kernel's count, in a run of its own.
+    /// The time of one run of an eBPF program, from the kernel's statistics, in a separate measurement.
     pub(super) nanoseconds_per_packet: f64,
 }
 
-/// So many pairs of slices with the agent on either of the two.
+/// The number of pairs of slices with the agent on either veth pair.
 const PAIRS: usize = 250;
 const SLICE: WallDuration = WallDuration::from_millis(40);
-/// After each change, for queues to settle.
+/// The time for queues to settle after each change.
 const SETTLE: WallDuration = WallDuration::from_millis(5);
 
 pub(super) fn measure() -> Result<AgentCost, Failed> {
@@ -46,7 +46,7 @@ pub(super) fn measure() -> Result<AgentCost, Failed> {
         let mut engine = pair.one.enter(|| Engine::attach(VethPair::INTERFACE, &EngineOptions::default()))??;
         for turn in 0..PAIRS {
             let mut rates = [0.0; 2];
-            // Each comes first as often as the other.
+            // Each of the two comes first in every second pair.
             for is_watched in if turn % 2 == 0 { [false, true] } else { [true, false] } {
                 bulk.flow(if is_watched { watched } else { 1 - watched });
                 bulk.rate(&mut engine, SETTLE);
@@ -56,7 +56,7 @@ pub(super) fn measure() -> Result<AgentCost, Failed> {
             with.push(rates[1]);
             ratios.push(rates[1] / rates[0]);
         }
-        // Counting costs too: it is not done while speeds are compared.
+        // The kernel's statistics cost time, so they are off while speeds are compared.
         let counting = count_cost()?;
         bulk.flow(watched);
         bulk.rate(&mut engine, SLICE * 25);
@@ -105,12 +105,12 @@ impl Bulk {
         Ok(bulk)
     }
 
-    /// From now on this one sends.
+    /// Makes this connection the one that sends.
     fn flow(&self, number: usize) {
         self.flows.store(number, Ordering::Relaxed);
     }
 
-    /// Bits per second that are sent for so long, while the engine is looked after.
+    /// Runs the engine for this time, and returns the bits per second that are sent meanwhile.
     fn rate(&self, engine: &mut Engine, span: WallDuration) -> f64 {
         let (start, before) = (WallInstant::now(), self.written.load(Ordering::Relaxed));
         while start.elapsed() < span {

@@ -1,6 +1,6 @@
 //! How many bytes of the heap are in use, from the C library's own accounts: the program needs no allocator that counts.
 
-/// Bytes in use, with what the allocator adds to each block. Walks the allocator's lists, so that it is not for inner loops.
+/// Bytes in use, including the allocator's overhead for each block. Walks the allocator's lists, so that it is not for inner loops.
 #[cfg(target_env = "gnu")]
 pub(super) fn in_use() -> u64 {
     // SAFETY: mallinfo2(3) takes nothing and returns a value.

@@ -1,4 +1,4 @@
-//! `tcp-idle`: what an established connection that does nothing costs in memory.
+//! `tcp-idle`: the memory of an established connection that is idle.
 
 use holdover_base::Instant;
 use holdover_tcp::{Endpoint, EndpointConfig, Profile};

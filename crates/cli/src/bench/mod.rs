@@ -69,7 +69,7 @@ enum Name {
 }
 
 impl Name {
-    /// Whether it needs kernels in namespaces.
+    /// Whether the measure needs kernels in namespaces.
     const fn is_real(self) -> bool {
         matches!(self, Self::RealBulk | Self::RealLink | Self::Agent | Self::Gateway | Self::GatewayHosts)
     }
@@ -110,9 +110,9 @@ struct Measure {
     gateway: Option<gateway::GatewayCost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<gateway_hosts::HostsCost>,
-    /// On the clock.
+    /// Elapsed time.
     seconds: f64,
-    /// On the core.
+    /// Processor time.
     cpu_seconds: f64,
     runs: usize,
 }
@@ -222,7 +222,7 @@ fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send
     })
 }
 
-/// Shows people at a terminal what a long measure is doing.
+/// Shows the progress of a long measurement, if the output is a terminal.
 fn say(name: &str, what: &dyn std::fmt::Display) {
     if std::io::stderr().is_terminal() {
         eprintln!("{name}: {what}");
@@ -259,7 +259,7 @@ impl Measure {
     }
 }
 
-/// How long something took.
+/// The duration of a run.
 struct Took {
     wall: Duration,
     cpu: Duration,
@@ -279,7 +279,7 @@ fn cpu_time() -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// With the median between them.
+/// The first quartile, the median and the third quartile.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])

@@ -26,11 +26,11 @@ pub(super) struct RealLink {
     pub(super) configured_bits_per_second: f64,
     /// The rate at which datagrams came through.
     pub(super) bits_per_second: f64,
-    /// One-way delay beyond what it was to be: half of the datagrams had no more.
+    /// The median of the one-way delay in excess of the configured one.
     pub(super) delay_error_median_s: f64,
-    /// 99 of 100.
+    /// Its 99th percentile.
     pub(super) delay_error_p99_s: f64,
-    /// All.
+    /// Its maximum.
     pub(super) delay_error_max_s: f64,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn link() -> Result<RealLink, Failed> {
     })
 }
 
-/// How much later than they should datagrams arrive that find the link idle.
+/// The delays of datagrams on an idle link in excess of the configured one.
 fn delay_errors(link: &LinkConfig, rate: BitRate) -> Result<Vec<Duration>, Failed> {
     const COUNT: usize = 2000;
     const LEN: usize = 1000;
@@ -116,7 +116,7 @@ fn delay_errors(link: &LinkConfig, rate: BitRate) -> Result<Vec<Duration>, Faile
     if errors.len() < COUNT { Err("datagrams were lost on an idle link".into()) } else { Ok(errors) }
 }
 
-/// Bits per second that come out of a link into which more are sent.
+/// The output of an overloaded link, in bits per second.
 fn carried(link: LinkConfig) -> Result<f64, Failed> {
     let flood = OnOff {
         datagram: ByteCount(1000),

@@ -11,7 +11,7 @@ use holdover_tcp::Profile;
 
 use super::heap;
 
-/// So many packets of 1500 bytes wait in the queue; the delay is each way.
+/// A link with a queue of `packets` packets of 1500 bytes; the delay is each way.
 fn link(mbps: u64, delay_ms: u64, packets: u32) -> LinkConfig {
     LinkConfig {
         rate: Rate::Fixed(BitRate::from_mbps(mbps)),

@@ -39,7 +39,7 @@ pub(super) struct Pair {
     wire: Wire,
 }
 
-/// Segments under way, each in a box that is used again, as the simulator's frames are.
+/// Segments in flight, each in a box that is reused, like the simulator's frames.
 #[derive(Default)]
 struct Wire {
     segments: VecDeque<Box<Segment>>,

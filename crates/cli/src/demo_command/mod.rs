@@ -1,8 +1,7 @@
-//! `holdover demo`: a download and an upload cross an outage, plain and with the agent, all four at the same time and in front of
-//! one's eyes.
+//! `holdover demo`: a download and an upload cross an outage, plain and with the agent. All four run at the same time, in view.
 //!
-//! On this machine's kernel where it can be, in namespaces of its own; else in the simulator, and the demo says why. Beside the
-//! four, and unseen, the same two transfers run over links that are not cut: what the others are measured by.
+//! The demo uses this machine's kernel, in namespaces of its own, if it can; else the simulator, and prints the reason. Two more transfers
+//! run out of view over links that are not cut, as a reference for the four.
 
 mod page;
 mod story;
@@ -35,7 +34,7 @@ use view::View;
 const CUT: Duration = Duration::from_secs(7);
 /// A minute in all, with some seconds to draw: a plain transfer whose timer ends soon after the cut takes 20 s.
 const TIME_LIMIT: Duration = Duration::from_secs(50);
-/// The variant of a run that a demo is.
+/// The name of the demo's variant in its results.
 const VARIANT: &str = "demo";
 
 /// Arguments of `holdover demo`.
@@ -105,12 +104,12 @@ enum WhySimulator {
     Unable(#[from] PrivilegeError),
 }
 
-/// Their results.
+/// The results of the transfers.
 struct Played {
     world: WorldConfig,
     record: Record,
     reports: Vec<holdover_sim::FlowReport>,
-    /// How late the kernel got its packets.
+    /// The delays with which packets reached the kernel.
     lateness: Option<Lateness>,
 }
 
@@ -184,7 +183,7 @@ fn transfers() -> Vec<Transfer> {
     TransferDirection::ALL.into_iter().flat_map(cut).chain(uncut).collect()
 }
 
-/// So many of them are shown.
+/// The number of transfers that are shown.
 const SHOWN: usize = 4;
 
 /// Runs the world with a live view. An incomplete run leaves no results.

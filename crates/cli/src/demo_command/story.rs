@@ -36,7 +36,7 @@ pub(super) struct Flow {
     pub(super) ideal_share: Option<f64>,
 }
 
-/// The same for programs.
+/// The demo's results as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Json {
     /// `kernel` or `simulator`.
@@ -58,7 +58,7 @@ pub(super) struct Json {
 #[derive(Debug, Serialize)]
 struct JsonFlow {
     direction: TransferDirection,
-    /// Whether the agent was at work.
+    /// Whether the agent was active.
     agent: bool,
     /// From the link's return to the first new data at the application.
     resume_ms: Option<f64>,
@@ -147,7 +147,7 @@ impl Story {
         }
     }
 
-    /// The table, and where more is to be seen.
+    /// The table, and the place of the report.
     pub(super) fn to_text(&self) -> String {
         let table = self.table();
         let width = |column: usize| {

@@ -50,7 +50,7 @@ pub(super) struct View {
 
 struct Lane {
     transfer: Transfer,
-    /// Times in seconds, and how much had arrived.
+    /// Times in seconds, and the bytes that had arrived.
     arrived: Vec<(f64, u64)>,
     resumed: Option<Duration>,
     completed: Option<Instant>,
@@ -64,7 +64,7 @@ enum Phase {
 }
 
 impl Medium {
-    /// The right one for standard output.
+    /// Chooses by the kind of standard output.
     pub(super) fn of(is_terminal: bool, silent: bool) -> Self {
         let columns = || rustix::termios::tcgetwinsize(std::io::stdout()).map_or(80, |size| usize::from(size.ws_col));
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -91,7 +91,7 @@ impl View {
         Self { medium, lanes: lanes.collect(), drawn_at: None, lines_drawn: 0, phase: Phase::Before }
     }
 
-    /// Notes how far the transfers are; `reports` begins with theirs.
+    /// Records the progress of the transfers; `reports` begins with theirs.
     pub(super) fn note(&mut self, now: Instant, reports: &[FlowReport]) {
         let mut lines = Vec::new();
         let phase = Phase::at(now);
@@ -113,7 +113,7 @@ impl View {
         }
     }
 
-    /// Notes, and shows it.
+    /// Records the progress, and draws the view if it is time.
     pub(super) fn show(&mut self, now: Instant, reports: &[FlowReport]) {
         self.note(now, reports);
         let is_due = self.drawn_at.is_none_or(|at| now.saturating_since(at) >= DRAWN_EVERY);
@@ -125,7 +125,7 @@ impl View {
         }
     }
 
-    /// Shows what there is at the end.
+    /// Draws the final view.
     pub(super) fn finish(&mut self, now: Instant, reports: &[FlowReport]) {
         self.note(now, reports);
         match self.medium {
@@ -191,7 +191,7 @@ fn back_at() -> Instant {
 }
 
 impl Lane {
-    /// Takes down how far it is, and returns what is new.
+    /// Records the transfer's progress, and returns the new lines.
     fn note(&mut self, now: Instant, report: &FlowReport) -> Vec<String> {
         if self.completed.is_some() {
             return Vec::new();
@@ -216,7 +216,7 @@ impl Lane {
         let end_s = self.completed.unwrap_or(now).as_secs_f64();
         let now_s = now.as_secs_f64();
         let mut block_s = FIRST_BLOCK_S;
-        // All lanes have the same scale, which is that of the present.
+        // All lanes have the same scale, the one that fits the present time.
         while now_s > block_s * most as f64 {
             block_s *= 2.0;
         }
@@ -238,7 +238,7 @@ impl Lane {
         let code = if self.transfer.help == Help::Plain { YELLOW } else { GREEN };
         match Phase::at(middle) {
             Phase::Cut => ink.paint(DIM, '░'),
-            // Less than a packet in a block does not count: it is a probe of the sender's.
+            // A block with less than a packet stays empty: the packet is a probe of the sender.
             _ if share * LEVELS.len() as f64 >= 0.5 => {
                 let level = (share * LEVELS.len() as f64).round() as usize;
                 ink.paint(code, LEVELS[level.clamp(1, LEVELS.len()) - 1])
@@ -248,7 +248,7 @@ impl Lane {
         }
     }
 
-    /// How it stands, in a few words.
+    /// The state of the transfer in a few words.
     fn status(&self, now: Instant, ink: Ink) -> String {
         if let Some(at) = self.completed {
             return format!("done after {:.1} s", at.as_secs_f64());
@@ -268,7 +268,7 @@ impl Lane {
         }
     }
 
-    /// Bytes, between two looks in proportion to the time.
+    /// The bytes that had arrived at a time, interpolated between two looks.
     fn arrived_by(&self, at_s: f64) -> f64 {
         let after = self.arrived.partition_point(|&(seen_s, _)| seen_s < at_s);
         let last = self.arrived.last().map_or(0.0, |last| last.1 as f64);

@@ -137,7 +137,7 @@ fn cluster(cluster: &ClusterStatus) -> String {
 pub(super) const MOBILE_COLUMNS: [&str; 9] =
     ["address", "", "away", "silent", "waiting", "released", "dropped", "owner", "away by"];
 
-/// The columns that a narrow terminal does without: what was released and dropped, then the silence.
+/// The columns that a narrow terminal leaves out: released and dropped packets first, then the silence.
 pub(super) const MOBILES_GIVEN_UP: [usize; 3] = [5, 6, 3];
 
 /// The cells of a mobile host.

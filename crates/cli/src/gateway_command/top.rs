@@ -17,7 +17,7 @@ use crate::top::{self, Columns, KEYS, SortKey, Top, View};
 /// The sort keys of mobile hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SortBy {
-    /// Those that have been away for longest, then those for which most waits.
+    /// Those that have been away for longest come first, then those with the most waiting bytes.
     Away,
     Waiting,
     Silent,

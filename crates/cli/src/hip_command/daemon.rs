@@ -1,4 +1,4 @@
-//! The daemon, and what it is asked.
+//! The daemon, and requests to it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -65,7 +65,7 @@ impl Found {
         peer.with_servers(self.host.server_addresses.clone())
     }
 
-    /// Where the peer is, and how far the answer can be trusted. `via` is the peer's.
+    /// The peer's addresses, and how far the answer can be trusted. `via` is the peer's.
     pub(super) fn text(&self, via: Via) -> String {
         let host = &self.host;
         let none = if host.server_addresses.is_empty() { "no address: it has to initiate" } else { "no address" };

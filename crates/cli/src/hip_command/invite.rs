@@ -21,7 +21,7 @@ use crate::command_support::{print, within};
 
 /// The interval of questions to the daemon.
 const POLL: Duration = Duration::from_millis(200);
-/// The timeout of an exchange: six I1s, five of which may be lost.
+/// The timeout of an exchange: six I1s are sent, and five may be lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest input that is read for an invitation.
 const MAX_TEXT: u64 = 64 << 10;
@@ -141,8 +141,8 @@ fn wait_for_guest(args: &InviteArgs, invitation: Invitation) -> Result<ExitCode,
     }
 }
 
-/// Writes a host that has joined into the file of peers; returns its name there, and whether it was there before. What it says of itself
-/// decides about its name and addresses alone: its HIT is proved.
+/// Writes a host that has joined into the file of peers; returns its name there, and whether it was there before. Its own statements
+/// determine only its name and addresses: its HIT is proved.
 fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Result<(String, bool), Failure> {
     let parsed = invitation.parse::<Invitation>().ok();
     let kept = Peers::change(directory, |peers| -> Result<_, Failure> {
@@ -170,7 +170,7 @@ fn free_name(wanted: &str, peers: &Peers) -> String {
 }
 
 /// The name here of a host that has named itself. It may become a line of `/etc/hosts`, whose names are not case-sensitive, and must not
-/// stand for another host there: so it has one label, and is neither this host's own nor one of its loopback device.
+/// stand for another host there: so it has one label, and is not this host's own name or one of its loopback device.
 fn name_here(wanted: &str, own: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let (label, own) = (first_label(wanted), first_label(own));
     let begins_with = |prefix: &&str| label.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
@@ -218,7 +218,7 @@ fn prepare(directory: &Path, socket: &Path) -> Result<(), Failure> {
     service::start(directory, socket)
 }
 
-/// The invitation of a host that speaks no HIP: it is reached where its proxy is, and serves nobody.
+/// The invitation of a host without HIP: it is reached at its proxy's addresses, and offers no service.
 fn for_host(of_proxy: Invitation, directory: &Path, host: &str) -> Result<Invitation, Failure> {
     let proxy = Proxy::read(directory)?.ok_or_else(|| wrong(&ProxyError::Unknown { name: host.into(), known: vec![] }));
     proxy?.find(host).map_err(|error| wrong(&error))?;
@@ -239,7 +239,7 @@ impl Own<'_> {
     /// With the servers that are in the file of peers.
     fn invitation(&self, directory: &Path, socket: &Path, name: String) -> Result<Invitation, Failure> {
         let hit = read_identity(directory)?.hit();
-        // That of another identity, as in another namespace, has other addresses and services.
+        // A daemon with another identity, as in another namespace, has other addresses and services.
         let status = control::status(socket).ok().filter(|status| status.hit == hit.to_string());
         let addresses = match (self.addresses, &status) {
             ([], Some(status)) => status.addresses.clone(),

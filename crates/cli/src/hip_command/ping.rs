@@ -83,7 +83,7 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
     Ok(if received > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is printed, for people or for programs. A closed pipe ends no measurement.
+/// The output, for people or for programs. A closed pipe does not end a measurement.
 struct Output {
     json: bool,
 }
@@ -104,7 +104,7 @@ impl Output {
         self.line(&format!("{number}: {:.1} ms", seconds * 1e3), &json!({ "number": number, "round_trip_s": seconds }));
     }
 
-    /// Of the request with this number, or of one of them.
+    /// Prints an error of the request with this number, or of an unknown one.
     fn error(&self, number: Option<u16>, error: &io::Error) {
         let of = number.map(|number| format!("{number}: ")).unwrap_or_default();
         self.line(&format!("{of}{error}"), &json!({ "number": number, "error": error.to_string() }));
@@ -156,7 +156,7 @@ fn answer(socket: &Socket, within: Duration, identifier: Option<u16>) -> io::Res
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2 * LEN];
     let len = match socket.recv(&mut buffer) {
         Ok(len) => len,
-        // Nothing in time, or a signal came first.
+        // No answer came in time, or a signal interrupted the wait.
         Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => {
             return Ok(None);
         }

@@ -319,7 +319,7 @@ fn one_paper(
     let mut pages = vec![directory.path().to_owned()];
     pages.extend(args.pages.clone());
     for place in pages {
-        // Beside the runs there is a page that links to them; a repository has no need of both, nor of PNGs.
+        // The page beside the runs links to them; a repository needs only one of both pages, and no PNGs.
         let beside_runs = place == directory.path();
         write(&place.join(format!("{paper}.md")), reproduced.markdown(paper).as_bytes())?;
         if beside_runs {

@@ -1,4 +1,4 @@
-//! `--open` and `--fit`: a paper's claims and numbers over what it leaves open.
+//! `--open` and `--fit`: a paper's claims and numbers over the values that it leaves open.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{CommandError, ReproduceArgs, write};
 
-/// Where a paper's trials are, in its part of the results.
+/// The directory of a paper's trials in its part of the results.
 const SETTINGS: &str = "settings";
 
 /// The verdicts on a paper's claims over all sampled settings.

@@ -1,4 +1,4 @@
-//! How far the variants are.
+//! The progress of the variants.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time;

@@ -25,7 +25,7 @@ impl DryRun {
         place.command("agent run --dry-run --foreground --interface lo --config agent.toml --socket s")
     }
 
-    /// Ends it as a service manager does; what it has written down.
+    /// Ends it as a service manager does; returns its output.
     fn stop(mut self) -> String {
         use std::io::Read as _;
         let pid = rustix::process::Pid::from_child(&self.0);
@@ -165,7 +165,7 @@ fn without_privileges_it_says_what_is_missing_and_ends() {
     let place = Place::new("agent-privileges");
     place.write("agent.toml", "[metrics]\nenabled = false\n");
     let began = Instant::now();
-    // Programs that root starts get what is in the bounding set of the thread that starts them.
+    // Programs that root starts get the capabilities in the bounding set of the thread that starts them.
     let ended = std::thread::scope(|scope| {
         let run = || {
             if capabilities(None).unwrap().effective.contains(CapabilitySet::SETPCAP) {

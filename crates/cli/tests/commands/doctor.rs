@@ -95,7 +95,7 @@ fn the_grid_of_the_agent_is_listed_measured_and_refused() {
     assert!(cells.iter().all(|cell| cell["completion_s"].as_f64().is_some_and(|taken| taken > 10.0)), "{json}");
     assert!(cells[1]["new_data_ms"].as_f64().is_some_and(|millis| millis >= 25.0), "no sooner than light: {json}");
     assert_eq!(json["agent_path"], "filter");
-    // On a busy machine it may miss what it has to reach, and says so.
+    // On a busy machine it may miss its bounds, and reports that.
     assert_eq!(ended.code == Some(0), cells.iter().all(|cell| cell["misses"].as_array().unwrap().is_empty()), "{json}");
     let rows = std::fs::read_to_string(place.path("grid.csv")).unwrap();
     assert_eq!(rows.lines().count(), 3, "{rows}");

@@ -39,7 +39,7 @@ fn a_run_and_a_capture_are_explained() {
         );
         assert_eq!(explained["bytes"], 400_000);
     }
-    // A capture alone shows the outage as far as packets tell; a user who knows more can tell it, at either end.
+    // A capture alone shows the outage only as far as its packets do; a user can state its exact times, at either end.
     for end in ["server", "phone"] {
         let capture = format!("out/variants/cubic/captures/{end}-eth0.pcapng");
         let alone = place.run(&format!("explain {capture} --json")).well().json();
@@ -60,7 +60,7 @@ fn a_run_and_a_capture_are_explained() {
     }
 }
 
-/// Two ways to the server, of which one is lost for good: a transfer over the other is not cut off.
+/// There are two ways to the server, and one is lost for good: a transfer over the other is not cut off.
 // Claim: The outages of a run are those of a connection's own path.
 // Tests: `path::a_path_is_down_when_no_way_is_left`
 #[test]
@@ -108,7 +108,7 @@ fn damaged_and_compressed_captures_are_explained_as_far_as_they_go() {
     assert_eq!(packed.json()[0]["bytes"], 400_000, "{}", packed.err);
 }
 
-/// A transfer between two kernels, over a link that is cut: both kernels' captures tell it.
+/// A transfer between two kernels, over a link that is cut: the captures of both kernels show the outage.
 // Claim: Outages are found from captures of two kernels, too.
 #[test]
 fn captures_of_kernels_are_explained_from_either_end() {
@@ -176,7 +176,7 @@ fn both_directions_of_questions_and_answers_are_explained_once() {
     let captures: Vec<&str> = explained.iter().map(|one| one["capture"].as_str().unwrap()).collect();
     assert_eq!(captures.len(), 2, "{captures:?}");
     assert!(captures[0].ends_with("phone-eth0.pcapng") && captures[1].ends_with("server-eth0.pcapng"), "{captures:?}");
-    // The phone had asked when the link went; the server had nothing to say.
+    // The phone had sent its request when the link broke; the server had nothing to send.
     assert!(seconds(&explained[0], "outage") > 1.0, "{}", explained[0]);
 }
 

@@ -124,8 +124,8 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The agent hears of the cut by command, as from a modem or a timetable, and has the gateway keep what comes before the link is cut: no
-/// packet is lost, and the transfer goes on without a retransmission timeout.
+/// A command reports the cut to the agent, as a modem or a timetable would, and the agent makes the gateway buffer packets before the link
+/// is cut: no packet is lost, and the transfer continues without a retransmission timeout.
 // Claim: The real agent tells the real gateway of a cut that is foreseen and of its end, twice; nothing is lost.
 #[test]
 fn an_agent_tells_the_gateway_of_a_cut_and_of_its_end() {

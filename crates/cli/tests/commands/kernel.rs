@@ -171,7 +171,7 @@ fn the_agent_is_tested_across_an_outage() {
         return skip(&ended.json()["error"]);
     }
     let findings = ended.json();
-    // On a busy machine the wake may be late, which the findings say; that it was tried, they say in any case.
+    // On a busy machine the wake may be late, and the findings report that; they always report the attempt.
     let woke = ["at_once", "by_itself"].map(Value::from).contains(&findings["outcome"]);
     assert_eq!(findings["works"], woke, "{findings}");
     assert_eq!(ended.code, Some(i32::from(!woke)), "{findings}");

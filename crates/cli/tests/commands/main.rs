@@ -1,4 +1,4 @@
-//! The commands as a user has them: the program is run, and what it prints, writes and exits with is looked at.
+//! The commands as users have them: each test runs the program, and checks its output, files and exit status.
 
 // Tests look at files and processes.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,4 +1,4 @@
-//! `holdover reproduce`, with a paper of one's own.
+//! `holdover reproduce`, with a user's own paper.
 
 use std::fs;
 
@@ -157,7 +157,7 @@ fn open_parameters_of_a_paper_are_sampled_and_fitted() {
 
     let fitted = place.run(&format!("reproduce mine --fit {small} --keep --json")).well().json();
     assert!(fitted["setting"]["rate"].is_string() && fitted["search"]["numbers"] == 1, "{fitted}");
-    // The verdicts are judged there, and the page says so.
+    // The verdicts are judged there, and the page states that.
     let text = place.run("reproduce mine --experiments papers --out out").well().out;
     assert!(text.contains("hold at all settings"), "{text}");
     let page = fs::read_to_string(place.path("out/mine.html")).unwrap();

@@ -136,7 +136,7 @@ fn questions_and_answers_are_both_counted_as_sent() {
     assert_eq!(place.entries(), ["results", "short.toml"]);
 }
 
-/// A scenario that cannot be run: what is replaced, by what, in which line the error is, and what it says.
+/// Scenarios that cannot be run: the replaced text, its replacement, the line of the error, and a part of its message.
 const BAD: &[(&str, &str, usize, &str)] = &[
     ("delay = \"15 ms\"", "dealy = \"15 ms\"", 15, "did you mean \"delay\"?"),
     ("rate = \"4 Mbit/s\"", "rate = \"-4 Mbit/s\"", 14, "above 0"),
@@ -214,7 +214,7 @@ fn results_are_not_mixed_with_what_is_there() {
     place.run(&format!("{run} --force")).well();
     assert!(!cubic.exists() && place.path("out/variants/linux/events.jsonl").exists());
     assert_eq!(fs::read_to_string(place.path("out/notes.txt")).unwrap(), "mine");
-    // A scenario of one's own, and one that was changed after a run had written it, are nobody's to remove.
+    // A user's own scenario, and one that was changed after a run had written it, are not removed.
     fs::create_dir(place.path("own")).unwrap();
     place.write("own/scenario.toml", SCENARIO);
     place.write("out/scenario.toml", SCENARIO);

@@ -33,7 +33,7 @@ fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
     let begun = "sweep short.toml --out parts --jobs 1";
     let child = place.command(begun).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let parts = place.path("parts");
-    // The first line of a journal says what is swept.
+    // The first line of a journal identifies the sweep.
     while journal(&parts).lines().count() < 4 {
         std::thread::sleep(Duration::from_millis(1));
     }

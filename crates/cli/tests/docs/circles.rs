@@ -16,9 +16,10 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("hip", "", &["codec", "crypto", "identity"]),
     // A cell with a channel of its own contends by the function that starts the exchanges of all cells of a channel.
     ("link", "cell", &["channel", "medium"]),
-    // Classic (RFC 3168) and accurate feedback (RFC 9768) are agreed upon in one handshake: each reads what was agreed of the other.
+    // Classic (RFC 3168) and accurate feedback (RFC 9768) are negotiated in one handshake: each module reads the other's result.
     ("tcp", "connection", &["accurate_ecn", "ecn"]),
-    // A packet may contain packets: an ICMP error quotes one, an encrypted payload is one, and what was received is kept with its value.
+    // A packet may contain packets: an ICMP error quotes one, an encrypted payload is one, and a received packet is kept with its parsed
+    // value.
     ("wire", "", &["encrypted", "icmp", "packet", "parse", "received"]),
 ];
 

@@ -1,4 +1,4 @@
-//! The pages under `docs/` are held to the code: what they name exists, and what they have to name is there.
+//! Checks the pages under `docs/` against the code: everything that they name exists, and they name everything that they have to.
 
 mod circles;
 mod validation;
@@ -62,7 +62,7 @@ fn the_architecture_page_names_every_crate_and_only_files_that_are_there() {
     let untold: Vec<_> = crates.difference(&on_the_floors).collect();
     assert!(untold.is_empty(), "not on the floors: {untold:?}");
 
-    // A path is told from the root, from `crates`, or from the sources of the crate that is spoken of.
+    // A path is relative to the root, to `crates`, or to the sources of the crate described.
     let sources = crates.iter().flat_map(|name| ["src", "src/connection"].map(|from| format!("crates/{name}/{from}")));
     let from: Vec<PathBuf> = ["", "crates"].map(str::to_owned).into_iter().chain(sources).map(PathBuf::from).collect();
     let exists = |text: &str| from.iter().any(|from| Path::new(ROOT).join(from).join(text).exists());

@@ -34,7 +34,7 @@ struct Area {
     title: &'static str,
     /// The name of the page in [`PAGES`], without `.md`.
     page: &'static str,
-    /// The files and directories whose claims it has. Of several areas, the one with the longest path that fits has a claim.
+    /// The files and directories whose claims it has. A claim belongs to the area with the longest matching path.
     paths: &'static [&'static str],
 }
 

@@ -67,7 +67,7 @@ impl Host {
         self.namespace.enter(|| command.output().unwrap()).unwrap()
     }
 
-    /// The same; it has to succeed. What it printed.
+    /// The same; it has to succeed. Returns its output.
     #[track_caller]
     pub(crate) fn ok(&self, words: &str) -> String {
         let output = self.run(words);

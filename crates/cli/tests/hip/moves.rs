@@ -35,7 +35,7 @@ fn move_once(way: Way, [from, to]: [Attachment; 2], gap: Option<Duration>, wake:
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[from.address], &SERVER], "ip");
     let words = wake.map(|wake| if wake { "" } else { "--no-wake" });
     if wake == [false; 2] {
-        // Nor are connections held open: a window of zero changes TCP's timer.
+        // Connections are not held open either: a window of zero changes TCP's timer.
         for host in [&mobile, &server] {
             host.write("hip.toml", "[user_timeout]\nenabled = false\n");
         }

@@ -26,7 +26,7 @@ const CAPTURE: &str = "router.pcapng";
 const SOON: Duration = Duration::from_secs(15);
 const MUCH: u64 = 1_500_000;
 
-/// The two hosts and their network, whose mobile host is attached there; what the router forwards goes into `capture`.
+/// The two hosts and their network, with the mobile host attached there; packets that the router forwards are captured if `capture` is set.
 fn attached(name: &str, attachment: &Attachment, via: &str, capture: bool) -> (Place, Network, [Host; 2]) {
     let place = Place::new(&format!("{name}-{via}-{}", attachment.link));
     let network = Network::new(capture.then(|| place.0.join(CAPTURE)).as_deref());
@@ -61,7 +61,7 @@ fn a_narrow_path_is_discovered() {
             transfer.wait_for_more(500_000);
             assert!(told > 0 && too_big() == told, "{way:?}, {via}, {}: {told}", attachment.address);
             transfer.end();
-            // A program with IPv4 only is told an IPv4 packet's length.
+            // A program with IPv4 only gets the length of an IPv4 packet.
             let lsi: IpAddr = mobile.lsi_of("server").into();
             echoes(&network.mobile, &network.server, Ipv4Addr::UNSPECIFIED.into(), lsi);
             let told = network.mobile.enter(|| path_mtu(lsi)).unwrap();
@@ -159,7 +159,7 @@ fn full_packets_pass(attachment: &Attachment, mtu: u32) {
     }
 }
 
-/// What Wireshark makes of the fragments in the capture.
+/// Checks Wireshark's view of the fragments in the capture.
 fn check_fragments(place: &Place, is_v6: bool, via: &str) {
     let capture = place.0.join(CAPTURE);
     let version = if is_v6 { "ipv6" } else { "ip" };

@@ -59,7 +59,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The mobile host is at no address, the fixed one at [`SERVER`]. What the router forwards goes into `capture`.
+    /// The mobile host is at no address, the fixed one at [`SERVER`]. Packets that the router forwards are written to `capture`.
     pub(crate) fn new(capture: Option<&Path>) -> Self {
         let (mobile, server) = (Namespace::new("mobile").unwrap(), Namespace::new("server").unwrap());
         let open = |namespace: &Namespace, name| {
@@ -95,7 +95,7 @@ impl Network {
         self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
-    /// The translators forget their bindings: the next packet of the mobile host makes others, and what comes for the old ones is dropped.
+    /// The translators forget their bindings: the next packet of the mobile host makes others, and packets to the old ones are dropped.
     pub(crate) fn rebind(&self) {
         self.bindings.lock().unwrap().iter_mut().for_each(|port| *port += 1);
     }

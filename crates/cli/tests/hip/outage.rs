@@ -57,7 +57,7 @@ pub(crate) fn connected_to(client: &Namespace, known_as: IpAddr, server: &Namesp
     [client, server]
 }
 
-/// Both ends send, and what they have sent arrives, once.
+/// Both ends send, and their data arrives once.
 #[track_caller]
 pub(crate) fn swap(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"hello from the client").unwrap();
@@ -173,7 +173,7 @@ fn without_the_hold_connections_end() {
     assert!(mobile.ok("status").contains("TCP connections end by their own limits"));
 }
 
-/// A camera cannot be configured; the router does for it what a program's host does for its programs.
+/// A camera cannot be configured; the router holds its connections open as a host does for its own programs.
 fn connections_of_plain_hosts_outlive_their_limits() {
     let (place, site) = (Place::new("outage-proxy"), Site::new(None));
     limit_retries(&[&site.camera, &site.network.server]);

@@ -216,7 +216,7 @@ fn strangers_get_nothing() {
         assert!(!with_address(guest, forged, || to_host(guest, forged, SILENCE)), "a guest as the peer");
         assert_eq!(unknown(), before, "nothing of the guest has reached the proxy");
     }
-    // A guest who has the host's address does not hear what is for it.
+    // A guest that has the host's address does not receive the host's packets.
     let hit = IpAddr::from(router.hit_of(PRINTER.0));
     with_address(guest, printer[0], || {
         assert!(arrives(peer, ANY[1], &site.printer, hit, PATIENCE));

@@ -101,7 +101,7 @@ fn a_relay_reaches_a_client_over_a_narrow_link() {
     }
 }
 
-/// A middlebox begins to drop what goes directly, in the middle of a transfer.
+/// In the middle of a transfer a middlebox begins to drop packets on the direct path.
 // Claim: Where a direct path between two hosts behind translators dies and neither moves, their TCP connection continues through the
 // relay within ten seconds, and directly again some time after the path is back.
 fn a_direct_path_that_dies_is_replaced_by_the_relay() {
@@ -123,7 +123,7 @@ fn a_direct_path_that_dies_is_replaced_by_the_relay() {
     let before = relayed();
     let cut_at = Instant::now();
     internet.cut_between(outside, true);
-    // What is on its way arrives.
+    // Packets in flight arrive.
     std::thread::sleep(Duration::from_millis(200));
     transfer.wait_for_more(500_000);
     eprintln!("half a megabyte {:?} after the cut", cut_at.elapsed());
@@ -165,7 +165,7 @@ fn both_hosts_move_at_once_and_find_each_other() {
     assert_eq!(server.status()["counters"]["relayed_esp"], 0);
 }
 
-/// The former address stays; nobody learns that the new one is dead.
+/// The former address stays; no host is notified that the new one is dead.
 // Claim: If a host prefers a new address on which nothing passes in either direction, and keeps the former one of the same IP version, a
 // TCP connection between kernels continues within four seconds, upwards and downwards, in UDP and in IP.
 fn a_preferred_address_that_is_dead_takes_no_data() {
@@ -186,7 +186,7 @@ fn a_preferred_address_that_is_dead_takes_no_data() {
             assert!(begin.elapsed() < PATIENCE, "{}", hosts[0].log());
             std::thread::sleep(Duration::from_millis(10));
         }
-        // What is on its way arrives.
+        // Packets in flight arrive.
         std::thread::sleep(Duration::from_millis(200));
         transfer.wait_for_more(1_000_000);
         eprintln!("{via}: a megabyte {:?} after the move", begin.elapsed());

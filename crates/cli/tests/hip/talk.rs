@@ -52,7 +52,7 @@ fn two_hosts_talk_after_one_command_each() {
     assert!(text.contains("mobile") && text.contains("ESTABLISHED") && text.contains(WIFI.address), "{text}");
     let scraped = scrape(&network.server);
     assert!(scraped.contains("holdover_hip_established{peer=\"mobile\"} 1\n"), "{scraped}");
-    // A peer that goes is told.
+    // A daemon that ends notifies its peer.
     mobile.ok("down");
     server.wait_for("closed", |peer| peer["state"] == "CLOSED");
     assert!(!mobile.run("status").status.success());

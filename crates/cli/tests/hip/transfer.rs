@@ -29,7 +29,7 @@ pub(crate) enum Way {
     FromMobile,
 }
 
-/// A transfer that goes on until it is ended. The mobile host opens the connection.
+/// A transfer that runs until it is stopped. The mobile host opens the connection.
 pub(crate) struct Transfer {
     is_over: Arc<AtomicBool>,
     received: Arc<AtomicU64>,

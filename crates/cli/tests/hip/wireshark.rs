@@ -1,4 +1,4 @@
-//! What Wireshark makes of packets in ESP, given their keys.
+//! Wireshark's view of packets in ESP, given their keys.
 //!
 //! In BEET mode the checksums of inner packets cover the HITs, which are not in the packet (RFC 7402 section 3.2 and appendix B). Wireshark
 //! sums over the outer addresses. A second capture therefore has the same packets in ESP with the HITs as outer addresses: ESP does not
@@ -55,7 +55,7 @@ fn wireshark_agrees_with_every_checksum() {
     }
 }
 
-/// Compares what Wireshark says of both captures, of which each has `esp` packets in ESP.
+/// Compares Wireshark's view of both captures, which have `esp` packets in ESP each.
 fn check(capture: &Path, readdressed: &Path, keys: &str, esp: usize, via: &str) {
     let mut arguments = ["-o", "esp.enable_encryption_decode:TRUE"].map(str::to_owned).to_vec();
     arguments.extend(keys.lines().flat_map(|line| ["-o".to_owned(), format!("uat:esp_sa:{line}")]));

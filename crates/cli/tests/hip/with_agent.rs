@@ -81,7 +81,7 @@ impl Quiet {
         }
     }
 
-    /// Waits for what was written; then both ends write. When all of it has arrived.
+    /// Waits for the written data; then both ends write. Returns when all of it has arrived.
     fn read(mut self) -> Instant {
         let [client, server] = &mut self.ends;
         for (end, _) in [server, client].into_iter().zip(self.writes).filter(|(_, writes)| *writes) {

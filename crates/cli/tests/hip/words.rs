@@ -1,4 +1,4 @@
-//! The commands that need no daemon, and what they say of wrong input. They need no privileges either.
+//! The commands that need no daemon, and their errors for wrong input. They need no privileges either.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;

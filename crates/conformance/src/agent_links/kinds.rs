@@ -227,7 +227,7 @@ pub(super) static KINDS: [Kind; 25] = [
 /// The same addresses again, as a DHCP server gives them.
 const RENEWED: AddressLoss = AddressLoss::Lost { after: Duration::from_millis(200), other: false };
 
-/// A link of Ethernet that is cut for 3 s, with nothing left of what was queued or on the way.
+/// An Ethernet link that is cut for 3 s and loses all packets queued or in flight.
 const fn ethernet(name: &'static str, outage: OutageKind, what: &'static str) -> Kind {
     Kind {
         name,

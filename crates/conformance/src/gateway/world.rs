@@ -84,7 +84,7 @@ fn run_once(grid: &GatewayGrid, place: Place, machine: &Lateness, tries: u32) ->
     })
 }
 
-/// The daemon with its defaults, but for what remains after it or has a port.
+/// The daemon with its defaults, except for settings that leave something behind or open a port.
 fn start_gateway(grid: &GatewayGrid, real: &RealWorld, mode: Mode) -> Result<Process, GatewayError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -111,7 +111,7 @@ impl Report {
         self.differ == 0 && self.failed == 0
     }
 
-    /// One line on what has come of it.
+    /// One line on the result.
     pub fn summary(&self) -> String {
         let Self { cases, within, known, differ, failed, seconds, .. } = self;
         format!(
@@ -160,7 +160,7 @@ impl Report {
     }
 }
 
-/// Holds the statements against what the kernel has shown.
+/// Checks the statements against the kernel's outcomes.
 fn judge(experiments: &[Experiment], outcomes: &[Vec<Outcome>]) -> Vec<Line> {
     let mut evidence = Evidence::default();
     for (experiment, outcomes) in experiments.iter().zip(outcomes) {

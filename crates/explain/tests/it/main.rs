@@ -1,4 +1,4 @@
-//! Captures of simulated worlds, and links' traces, against what is known of them.
+//! Compares the analysis of captures of simulated worlds, and of links' traces, with their known outages.
 
 mod link_trace;
 mod worlds;

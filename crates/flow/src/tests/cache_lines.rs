@@ -1,7 +1,7 @@
 //! The cache lines of a flow that packets of a healthy link need (`struct flow` of `c/state.h`).
 //!
 //! A packet needs a byte if the byte decides about the packet or about another byte, or if it is written. To find out, everything else
-//! is overwritten with garbage: neither the result may change nor the garbage.
+//! is overwritten with garbage: the result and the garbage must not change.
 
 use core::mem::offset_of;
 use core::ops::Range;
@@ -48,7 +48,7 @@ struct Transfer {
     now_ms: u64,
     /// The next sequence numbers of this host and of the peer.
     nxt: (u32, u32),
-    /// When this host has sent up to where, and how far that has been acknowledged.
+    /// The end of each of this host's transmissions with its time, and the acknowledged number.
     sent: VecDeque<(u64, u32)>,
     acked: u32,
     packets: u32,
@@ -83,8 +83,8 @@ impl Transfer {
         transfer
     }
 
-    /// Segments with data in one direction: each two are acknowledged, one of 20 round trips. Once the transfer is under way, all
-    /// packets are checked.
+    /// Segments with data in one direction for 20 round trips, with an ACK for every two. Once the transfer is under way, all packets are
+    /// checked.
     fn run(&mut self, data: Direction) {
         for round in 0..20 * 20 {
             let is_checked = round >= 10 * 20;

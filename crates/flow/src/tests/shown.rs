@@ -14,12 +14,12 @@ const SEGMENT: u32 = 1000;
 /// An upload that breaks: its data and their ACKs at the gateway.
 #[derive(Clone, Copy, Debug)]
 struct Upload {
-    /// Between two segments.
+    /// The interval between two segments.
     every_us: u64,
     segments_per_ack: u32,
     /// From the gateway to the mobile host and back.
     near_us: u64,
-    /// How long before the gateway's last data the last ACK left that the mobile host has received.
+    /// The time from the last ACK that the mobile host has received to the gateway's last data.
     lost_us: u64,
     /// From the gateway to the server and back.
     far_us: u64,

@@ -11,8 +11,8 @@
 //! | is frozen, there are copies | sends the copies, and answers probes until the mobile host's first ACK, which opens the window |
 //! | is frozen, there are none (FREEZE) | repeats the last ACK with its window |
 //!
-//! The state is a help and not a need: connections are not split, so that a packet without a record passes, and a record that is lost
-//! leaves the connection to its ends.
+//! The state is helpful but not necessary: connections are not split, so a packet without a record passes, and a connection whose record is
+//! lost continues end to end.
 //!
 //! # Choices
 //!
@@ -209,7 +209,7 @@ impl BufferFreeze {
     }
 }
 
-/// Mobile hosts that come and go.
+/// Arrival and departure of mobile hosts.
 impl BufferFreeze {
     /// Notes a report of a mobile host's presence, before it is acted upon.
     pub(super) fn note_presence(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
@@ -450,7 +450,7 @@ fn resume(
     }
     let Some((flow, state)) = path.get_both(connection) else { return };
     let withheld = last_ack(flow, connection);
-    // Without copies the fixed host has to retransmit what the mobile host has missed.
+    // Without copies the fixed host has to retransmit the data that the mobile host has missed.
     if config.freezes && config.buffers && record.copies > 0 && flow.awaits_ack() {
         state.held = withheld;
     } else {

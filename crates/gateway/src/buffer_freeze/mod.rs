@@ -24,10 +24,10 @@
 //!
 //! # Division of work
 //!
-//! What was acknowledged and is outstanding, the shut window, its probes and their end are the flow path's, and
-//! [`FreezeControl`](crate::freeze::FreezeControl) freezes and thaws, as in the gateway's daemon. The base station has the copies, and the
-//! withheld ACK as a packet: the daemon lowers ACKs on their way instead, for which it has to know the window's scale, and a base station
-//! that a mobile host has come to has not seen its handshakes.
+//! The flow path tracks acknowledged and outstanding data, the shut window and its probes, and
+//! [`FreezeControl`](crate::freeze::FreezeControl) freezes and thaws, as in the gateway's daemon. The base station has the copies, and
+//! withholds the newest ACK as a whole packet. The daemon lowers ACKs instead, for which it has to know the window scale; a base station
+//! does not know it after a handoff, as it has not seen the handshakes.
 
 mod arriving;
 mod handoff;
@@ -81,7 +81,7 @@ impl Default for BufferFreezeConfig {
 }
 
 impl BufferFreezeConfig {
-    /// The base station relies on its timer: what it hears of absences freezes nothing.
+    /// The base station relies on its timer: reports of absence freeze nothing.
     const fn freeze() -> FreezeConfig {
         FreezeConfig {
             holds: Holds::Nothing,
@@ -115,7 +115,7 @@ pub struct BufferFreeze {
     ready: VecDeque<Injected>,
 }
 
-/// What is stored for a connection over which the fixed host sends.
+/// The state of a connection over which the fixed host sends.
 #[derive(Clone, Default, Debug)]
 struct State {
     cache: Cache,
@@ -128,7 +128,7 @@ struct State {
     is_begun: bool,
     /// Copies came from another base station and were not sent yet.
     is_owed: bool,
-    /// What was forwarded is lost, without copies: its ACKs are not waited for.
+    /// Forwarded data is lost, and there are no copies: ACKs of it are not awaited.
     is_lost: bool,
 }
 
@@ -264,7 +264,7 @@ impl BufferFreeze {
 }
 
 impl State {
-    /// The state after a packet with these flags that begins or ends a connection.
+    /// The initial state after a packet with these flags that begins or ends a connection.
     fn begun_by(flags: Flags) -> Self {
         Self { is_begun: flags.contains(Flags::SYN), ..Self::default() }
     }
@@ -331,7 +331,7 @@ fn take_held(path: &mut FlowPath<State>, connection: Connection) -> Option<Packe
     state.held.take().filter(|_| !is_shut(flow))
 }
 
-/// The fixed host has to retransmit what was forwarded.
+/// The fixed host has to retransmit the forwarded data.
 fn mark_lost(path: &mut FlowPath<State>, connection: Connection) {
     if let Some(state) = path.value_mut(connection) {
         state.is_lost = true;

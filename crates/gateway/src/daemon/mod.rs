@@ -1,11 +1,11 @@
 //! The modes of `holdover gateway`: packets for absent mobile hosts are kept ([`crate::divert`]), their connections are woken
 //! ([`holdover_mobility::wake`]) or frozen ([`crate::freeze`]), or both.
 //!
-//! [`Mode::Thesis`] is the gateway of the thesis on Freeze-TCP ([`crate::blocking_buffer`]) on a real router. What it takes
-//! from there: one queue of TCP packets for each mobile host, which the host's sign blocks ([`WarningSign`]), and which is
-//! released in bursts; no state of single connections, and nothing rewritten but the flag of the sign. What it takes from
-//! here: a sign is one source of absence among others, packets that are heard after another source has found the host
-//! absent count as its registration, and the limits and the rate of the buffer apply.
+//! [`Mode::Thesis`] is the gateway of the thesis on Freeze-TCP ([`crate::blocking_buffer`]) on a real router. As in the thesis, there is
+//! one queue of TCP packets for each mobile host, which the host's sign blocks ([`WarningSign`]) and which is released in bursts; there is
+//! no state of single connections, and only the flag of the sign is rewritten. As in the other modes, a sign is one source of absence among
+//! others, packets from a host that another source has found absent count as its registration, and the limits and the rate of the buffer
+//! apply.
 //!
 //! A [`Mode`] decides whether packets are kept, and which [`Controller`] a mobile host's TCP connections have over the flow
 //! path. The daemon's flow path is in the kernel, and its queues are in files; [`GatewayDaemon`] has both in memory, as a
@@ -168,7 +168,7 @@ pub struct DaemonConfig {
     pub drops_duplicates: bool,
     /// Limits and pacing of the buffer. The mode decides whether it is used.
     pub buffer: DiverterConfig,
-    /// With [`Mode::Thesis`].
+    /// The parameters of [`Mode::Thesis`].
     pub thesis: ThesisConfig,
     /// Mobile hosts with a network behind them.
     pub prefixes: Prefixes,

@@ -82,7 +82,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// The presence of a mobile host: the result of all reports, or what an operator reports.
+/// The presence of a mobile host: the result of all reports, or the report of an operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]

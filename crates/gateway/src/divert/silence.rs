@@ -36,12 +36,12 @@ const SOONEST: Duration = Duration::from_millis(10);
 const FORTIETH: u64 = 40;
 /// The mean distance between all probes of absent hosts.
 const APART: Duration = Duration::from_micros(500);
-/// The same for [`HASTE`] after many of them, or their link, have returned: hosts that an outage of their link took away return
-/// together. Ten thousand of them are probed twice a second then, by 20,000 frames of 64 bytes (10 Mbit/s).
+/// The same for [`HASTE`] after many of them, or their link, have returned: after an outage of a shared link its hosts return together.
+/// Each of ten thousand is then probed twice a second, by 20,000 frames of 64 bytes (10 Mbit/s).
 const APART_IN_HASTE: Duration = Duration::from_micros(50);
 const HASTE: Duration = Duration::from_secs(2);
-/// Hosts return together if so many do within [`TOGETHER`], and this part of those that are absent. Of ten thousand hosts that
-/// come and go by themselves, some return every second; even a hundred are found in 50 ms at the usual pace of probes.
+/// Hosts count as returning together if at least this many return within [`TOGETHER`], and at least this part of the absent ones. Of ten
+/// thousand hosts that come and go independently, some return every second; even a hundred are probed in 50 ms at the usual pace.
 const TOGETHER_AT_LEAST: usize = 16;
 const TOGETHER_PART: usize = 100;
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ impl Prober {
         Self { config, asked: BTreeMap::new(), absent: 0, returns: 0, returns_since, hastens_until }
     }
 
-    /// So many hosts are absent.
+    /// Sets the number of absent hosts.
     pub fn note_absent(&mut self, absent: usize) {
         self.absent = absent;
     }

@@ -17,13 +17,13 @@ use holdover_filter::Presence;
 use super::{Diverter, Mobile, Source, Standing};
 
 impl<T> Mobile<T> {
-    /// Whether packets that wait may go now.
+    /// Whether waiting packets may be released now.
     pub(super) fn may_release(&self, burst: Option<u32>, is_draining: bool) -> bool {
         let is_limited = burst.is_some() && !is_draining && self.standing != Standing::Moved;
         self.standing != Standing::Away && !self.fifo.is_empty() && !(is_limited && self.credit == 0)
     }
 
-    /// A packet has arrived for it. If others wait for a burst, one of them may go.
+    /// A packet for the host has arrived. If others wait for a burst, one of them may be released.
     pub(super) fn note_arrival(&mut self) {
         if self.standing != Standing::Away {
             self.credit = self.credit.saturating_add(1);

@@ -84,7 +84,7 @@ struct State {
     probes: u32,
     /// When held ACKs are checked.
     due: Option<Instant>,
-    /// The owner has set that time: an ACK is awaited.
+    /// The owner has set `due`, because an ACK is awaited.
     is_watched: bool,
 }
 
@@ -99,7 +99,8 @@ pub struct FreezeControl {
     deadlines: BTreeSet<(Instant, Connection)>,
     away_since: Option<Instant>,
     back_at: Option<Instant>,
-    /// Connections that were not frozen when the mobile host left: ACKs that arrive before its return is known are withheld.
+    /// Connections that were not frozen when the mobile host left: ACKs that arrive before the controller learns of its return are
+    /// withheld.
     others: Vec<Connection>,
     epoch: u32,
     ready: VecDeque<(Connection, Injected)>,
@@ -176,7 +177,7 @@ impl FreezeControl {
                 }
             }
             (Notice::Heard(_), Direction::Incoming) => {
-                // Read late, it is of the time before the window was shut again.
+                // If the notice is read late, it dates from before the window was shut again.
                 if self.is_frozen(connection) && !path.snapshot(connection).is_some_and(|flow| is_shut(&flow)) {
                     self.end_freeze(connection);
                     self.tell(now, connection, "thawed");
@@ -332,7 +333,7 @@ impl FreezeControl {
         for connection in self.all_frozen() {
             self.thaw(now, connection, path);
         }
-        // The rest was left by a former controller, or is not frozen.
+        // Other held ACKs and limits were left by a former controller, or belong to connections that are not frozen.
         let mut held = Vec::new();
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);

@@ -246,7 +246,7 @@ fn a_connection_with_the_ports_of_a_frozen_one_begins_anew() {
         assert_eq!(script.after(260), ["ack 200 win 0"]);
         script.pass(Packet::new(FIXED, PHONE, segment((80, 1000), Flags::RST, 400, 0, 0, 0)));
         script.after(1_000);
-        // An attempt with another number, as the SYN of the second connection is that of the first one.
+        // An attempt with another initial sequence number, as the second connection has the same SYN as the first one.
         script.pass(Packet::new(PHONE, FIXED, segment((1000, 80), Flags::SYN, 7, 0, 500, 0)));
         script.open(5_000);
         script.pass(data(5_000, 100));

@@ -14,7 +14,7 @@ use super::repeat::Repeat;
 /// Parameters of handoffs between supervisor hosts, or base stations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandoffConfig {
-    /// The other ones. Messages of others are ignored.
+    /// The other supervisor hosts or base stations. Messages of any other host are ignored.
     pub peers: Vec<IpAddr>,
     /// How long a message waits for its answer before it is repeated; doubled each time.
     pub retry: Duration,
@@ -267,7 +267,7 @@ impl RecordRequests {
         match self.answered.get(&(peer, mobile)) {
             Some(&last) if id < last => {}
             Some(&last) if id == last => self.say(peer, Message { id, mobile, body: Body::None }),
-            // It was late: all peers have answered a request from here since.
+            // The request is late: all peers have answered a request from here since.
             _ if self.is_settled_since(mobile, id) => self.say(peer, Message { id, mobile, body: Body::None }),
             _ => self.events.push_back(Event::Wanted { peer, mobile, id }),
         }

@@ -182,7 +182,7 @@ mod tests {
         Packet::new(sender.local.ip(), sender.remote.ip(), segment)
     }
 
-    /// The state of a flow after data of which a part is acknowledged.
+    /// The state of a flow after data that is partly acknowledged.
     fn state() -> impl Strategy<Value = Unsplit> {
         let numbers = (any::<u32>(), any::<u32>(), 0_usize..1_460, 0_u32..1_460);
         let round_trip = prop::option::of(any::<(u32, u32)>());

@@ -1,8 +1,8 @@
 //! The flow path ([`holdover_flow`]) at a router of the simulator: flows in memory, and a controller for each mobile host.
 //!
-//! What happens at every packet of a mobile host is decided here for all mechanisms of a router that do not terminate connections: what
-//! was acknowledged and shown, what is held back, which window is shown, which segments are probes. The gateway's daemon
-//! ([`crate::daemon`]), [`crate::supervisor`] and [`crate::buffer_freeze`] add what they store.
+//! It handles every packet of a mobile host for all mechanisms of a router that do not terminate connections: it tracks the ACKs received
+//! and shown, holds ACKs back, sets the window shown, and recognises probes. The gateway's daemon ([`crate::daemon`]),
+//! [`crate::supervisor`] and [`crate::buffer_freeze`] add what they store.
 
 mod controller;
 

@@ -334,8 +334,8 @@ impl Split {
         }
     }
 
-    /// Whether a SYN on a known connection reuses its ports: the half that it arrives at is closed, or may be (RFC 9293
-    /// section 3.6.1).
+    /// Whether a SYN on a known connection reuses its ports: the half at which it arrives is closed, or is in TIME-WAIT and may be reopened
+    /// (RFC 9293 section 3.6.1).
     fn is_begun_anew(&self, connection: Connection, from: Side, segment: &Segment) -> bool {
         self.half(connection, from).is_none_or(|half| {
             let is_newer = segment.seq.gt(half.rcv_nxt()) || half.is_newer_by_timestamp(segment);

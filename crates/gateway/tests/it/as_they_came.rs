@@ -43,7 +43,7 @@ fn packet(step: &Step, base: u32, now: Instant, count: u16) -> Option<Packet> {
     }
 }
 
-/// Mechanisms that resend what the radio has lost.
+/// Mechanisms that resend packets lost by the radio.
 fn local_recovery() -> impl Strategy<Value = Mechanisms> {
     prop_oneof![
         Just(Mechanisms { snoop: Some(SnoopConfig::default()), ..Mechanisms::default() }),

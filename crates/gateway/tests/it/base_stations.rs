@@ -60,7 +60,7 @@ impl Stations {
         stations
     }
 
-    /// The same, when the sender was frozen.
+    /// The same, with a frozen sender.
     fn frozen(config: &BufferFreezeConfig) -> Self {
         let mut stations = Self::withheld(config);
         assert_eq!(stations.at(260), ["to fixed ack 200 win 0"]);
@@ -98,7 +98,7 @@ impl Stations {
         core::iter::from_fn(|| self.chains[station].poll_transmit()).map(|made| print(&made.packet)).collect()
     }
 
-    /// The phone comes from one station to another. Neither sends anything before their messages.
+    /// The phone moves from one station to another. Neither station sends a packet before they exchange messages.
     fn moves(&mut self, from: usize, to: usize) {
         assert_eq!(self.is(from, Presence::Moved), NOTHING);
         assert_eq!(self.is(to, Presence::Present), NOTHING);
@@ -213,7 +213,7 @@ fn the_withheld_ack_moves() {
     stations.moves(OLD, NEW);
     stations.talk(NEW);
     assert_eq!(stations.at(259), NOTHING);
-    // 250 ms, as the old one has measured 10 ms.
+    // The timer takes 250 ms, the least, as the old station has measured a round trip of 10 ms.
     assert_eq!(stations.at(260), ["to fixed ack 200 win 0"]);
     let mut stations = Stations::withheld(&BufferFreezeConfig { buffers: false, ..default() });
     stations.moves(OLD, NEW);
@@ -253,7 +253,7 @@ fn copies_that_come_out_of_order_leave_in_order_and_once() {
     assert_eq!(made, NOTHING);
 }
 
-/// The rest of the copies is lost for good: what has arrived leaves after a second.
+/// The rest of the copies is lost for good: the copies that have arrived are sent after a second.
 #[test]
 fn missing_copies_are_not_waited_for_longer_than_a_second() {
     let mut stations = Stations::withheld(&BufferFreezeConfig { freezes: false, ..default() });
@@ -270,7 +270,7 @@ fn missing_copies_are_not_waited_for_longer_than_a_second() {
     assert_eq!(stations.deliver(OLD, &records[1]), ["to phone 200:300"], "late, and better than never");
 }
 
-/// The state is lost for good: the copies leave all the same, and a late state sends none again.
+/// The state is lost for good: the copies are sent all the same, and a late state sends no copy again.
 #[test]
 fn copies_without_a_state_leave_after_a_second() {
     let mut stations = Stations::withheld(&BufferFreezeConfig { freezes: false, ..default() });
@@ -371,7 +371,7 @@ fn a_packet_of_the_phone_shows_where_it_is() {
     stations.pass(OLD, data(200, 100));
     stations.at(200);
     stations.pass(OLD, ack(200, 400));
-    // A probe, or anything else of the fixed host, passes at a station that was asked for the phone before.
+    // A probe, or any other packet of the fixed host, passes at a station from which the phone's connections were requested before.
     assert_eq!(stations.pass(NEW, data(199, 0)), ["to phone ack 1 win 500"]);
     assert_eq!(stations.messages(NEW), [] as [ControlMessage; 0]);
     assert_eq!(stations.pass(NEW, ack(200, 400)), ["to fixed ack 200 win 400"]);

@@ -1,4 +1,4 @@
-//! With any packets in any order, a mechanism in the path signals to the fixed host only what the mobile host has sent.
+//! With any packets in any order, a mechanism in the path passes only the mobile host's own acknowledgments and signals to the fixed host.
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Direction, Presence, Verdict};

@@ -80,7 +80,7 @@ impl Script {
         made
     }
 
-    /// The fixed host sends `len` bytes from `seq` on. Returns what the mobile host gets.
+    /// The fixed host sends `len` bytes from `seq` on. Returns the segments that the mobile host gets.
     fn fixed(&mut self, seq: u32, len: usize) -> Vec<String> {
         let ack = self.to_fixed_from.wrapping_add(1);
         let made = self.send(Packet::new(FIXED, PHONE, segment((80, 1000), seq, ack, 65_535, len)));
@@ -130,7 +130,7 @@ impl Script {
         all
     }
 
-    /// Two segments of the fixed host, of which the mobile host acknowledges the first and then nothing: at 20 ms.
+    /// Two segments of the fixed host. The mobile host acknowledges the first one at 20 ms, and nothing afterwards.
     fn cut_off(config: MTcpConfig) -> Self {
         let mut script = Self::open(config);
         assert_eq!(script.fixed(1, LEN), ["1:1001"]);
@@ -221,7 +221,7 @@ fn wintimer_does_nothing_if_nothing_is_held_back() {
     assert_eq!(script.choked(), (false, true), "the half towards the mobile host freezes all the same");
 }
 
-/// The second case. The fixed host retransmits what it takes for lost; nothing else starts wintimer without outstanding data.
+/// The second case. The fixed host retransmits data that it takes for lost; nothing else starts wintimer without outstanding data.
 #[test]
 fn wintimer_shows_the_last_byte_of_a_sender_without_more_data() {
     let mut script = Script::open(MTcpConfig { flush: Duration::from_secs(60), ..paper() });
@@ -303,7 +303,7 @@ fn an_answer_to_a_persist_packet_brings_the_data_and_its_ack_opens_the_window() 
     assert_eq!(script.shown, (2000, true));
 }
 
-/// RECOVERING: a sender that takes `snd_max` back may not get an ACK of what it has not sent since.
+/// RECOVERING: a sender that takes `snd_max` back must not get an ACK of data that it has not sent again since.
 // Claim: With `pulls_back`, a fixed host that leaves persist mode gets no ACK of data that it has not sent again.
 #[test]
 fn a_sender_that_pulls_back_is_acknowledged_as_it_sends_again() {

@@ -18,7 +18,7 @@ use holdover_wire::Packet;
 use crate::moved_in::Flows;
 use crate::support::{at_ms, ms};
 
-/// A round trip of 50 ms, of which 10 are on the link of the mobile host.
+/// A round trip of 50 ms, including 10 ms on the link of the mobile host.
 const NEAR: Duration = Duration::from_millis(5);
 const FAR: Duration = Duration::from_millis(20);
 const QUEUE: usize = 75;
@@ -126,7 +126,7 @@ struct World {
     /// The gateway of the mobile host, also while it is absent.
     at: usize,
     is_up: bool,
-    /// Changes with each cut: what is on the link then is lost.
+    /// Changes with each cut: packets on the link at that time are lost.
     epoch: u64,
     epochs: BTreeMap<u64, u64>,
     /// The end of the link's transmissions, up and down.

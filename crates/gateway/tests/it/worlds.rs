@@ -162,9 +162,9 @@ fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever the link does, whether it is reported to the router or not, and in whichever direction data flows: all data arrives, and
-    /// nobody waits for ever. After the last outage there is time for the rest at a twentieth of the link's rate, and for the longest
-    /// interval between two probes, of the fixed host and of a supervisor host without reports.
+    /// With any outages, reported to the router or not, and in either direction, all data arrives and no end waits for ever. After the last
+    /// outage there is time for the rest at a twentieth of the link's rate, and for the longest interval between two probes, of the fixed
+    /// host and of a supervisor host without reports.
     // Claim: Over random outages, with and without reports to the router, in either direction, with four profiles and each
     // mechanism except `snoop` and `tawcf` a transfer of 400 kB completes within 182 s of the last outage. 400 cases.
     #[test]

@@ -11,7 +11,7 @@
 #include "parse.h"
 #include "rewrite.h"
 
-// What does not fit the stack. A processor runs one program at a time: both hooks run with softirqs off.
+// Variables that do not fit the stack. A processor runs one program at a time: both hooks run with softirqs off.
 struct current {
 	struct link link;
 	struct prediction none[2]; // header prediction is for hosts with a few fast flows: these lines are never active
@@ -29,7 +29,7 @@ INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
 	return 0;
 }
 
-// The flow table is of entries; `flows` has the details of those that need them (entry.h).
+// The flow table consists of entries; `flows` has the details of those that need them (entry.h).
 struct blank_entry {
 	u64 words[sizeof(struct entry) / 8];
 };
@@ -76,7 +76,7 @@ INLINE struct flow *details_of(const struct key *key, const struct entry *entry)
 	return READ_ONCE(entry->flags) & ENTRY_DETAILED ? bpf_map_lookup_elem(&flows, key) : 0;
 }
 
-// What a packet does in the table. Details are newer than the entry; only a SYN needs them for this.
+// The effect of a packet on the table. Details are newer than the entry; only a SYN needs them for this.
 INLINE enum finding look_up(const struct entry *entry, const struct key *key, const struct packet *packet)
 {
 	if (!entry)
@@ -117,7 +117,7 @@ INLINE struct entry *find(struct mobile *mobile, const struct key *key, const st
 		count(NO_ENTRY);
 		return 0;
 	}
-	// A list of connections that user space made before does not have this one.
+	// A list of connections that user space has made earlier lacks this one.
 	mobile->connected_at = packet->now;
 	if (flow_rules_len)
 		entry->link_number = link_of(key);
@@ -162,7 +162,7 @@ static __attribute__((noinline)) int add_details(const struct key *on_stack, u32
 // An entry has taken the place of the flow, which is about to be deleted: packets that still find it pass as they are.
 #define STAGE_COMPACTED 0x8000
 
-// Goes back to the entry alone, if nothing is held. Returns whether it does.
+// Drops the details and keeps the entry, if nothing is held. Returns whether it did.
 static __attribute__((noinline)) int remove_details(const struct key *on_stack)
 {
 	KEY key = *on_stack;
@@ -257,7 +257,7 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 		note_arrival(&mobile->arrival_noticed_at, &key, link, now);
 	if (verdict->notice)
 		notify(&key, now, direction, verdict->notice, verdict->notice_ack);
-	// User space hangs: the flow is followed, and nothing is done.
+	// User space hangs: the flow is tracked, and its packets pass.
 	if (now >= expires)
 		return 0;
 	if (verdict->probe)

@@ -36,7 +36,7 @@ struct mac {
 #define SIGN_BY_WINDOW 1 // by an ACK with a window of zero
 #define SIGN_BY_FLAG 2   // by the reserved flag of IPv4's header
 
-// What a packet of such a host shows.
+// The sign in a packet of such a host.
 #define SIGN_NONE 0
 #define SIGN_WARNING 1 // it predicts its absence
 #define SIGN_WORKING 2 // its link works
@@ -74,7 +74,7 @@ struct mobile_notice {
 
 struct mobile_order {
 	struct address address;
-	u64 diverted; // of MOBILE_COURSE with PASSING: carried out if so many packets were diverted, and refused otherwise
+	u64 diverted; // of MOBILE_COURSE with PASSING: refused unless exactly so many packets were diverted
 	u32 course;
 	u32 kind;
 	u32 number; // of MOBILE_LINK
@@ -96,7 +96,7 @@ struct flow_rule {
 #define RULE_LINK 0x7 // the bits of the number
 #define RULE_SPLITS 0x20  // the connection ends at the gateway
 
-// Which connections of a mobile host end at the gateway: those without a rule that says otherwise, or those with a rule that says so.
+// The connections of a mobile host that end at the gateway: all except those excluded by a rule, or only those chosen by a rule.
 #define SPLIT_ALL 1
 #define SPLIT_CHOSEN 2
 

@@ -1,8 +1,9 @@
 // Rules for single connections, `[[flow]]` of the configuration: the first matching one applies, and where none matches the mode of the
 // mobile host does. The daemon finds the rule of a connection by the same function (crates/flow/c/selector.h).
 //
-// What is done to the ACKs of a connection is looked up once, when it is added to the flow table, as is whether it is split, when it
-// begins. Whether a packet is diverted is looked up for each packet while its mobile host is away: then it goes through user space in any case.
+// The treatment of a connection's ACKs is looked up once, when the connection is added to the flow table; whether it is split is looked up
+// once, when it begins. Whether a packet is diverted is looked up for each packet while its mobile host is away: these packets go through
+// user space in any case.
 
 #pragma once
 

@@ -1,5 +1,6 @@
 // Mode `thesis`: mobile hosts predict their absence by a sign in their packets, as Freeze-TCP does, and show by another one that the link
-// works. User space is told each warning, and, while packets are diverted, each sign that the link works: it releases packets with them.
+// works. User space gets a notice of each warning, and, while packets are diverted, of each sign that the link works: it releases packets
+// with them.
 
 #pragma once
 
@@ -63,7 +64,7 @@ INLINE u32 take_sign(struct __sk_buff *skb)
 	return take_flag(skb) ? SIGN_WARNING : SIGN_WORKING;
 }
 
-// Takes the sign of a packet of a mobile host, and tells user space.
+// Reads the sign of a packet of a mobile host, and notifies user space.
 INLINE void note_sign(struct __sk_buff *skb, struct mobile *mobile, const struct address *address, u64 now)
 {
 	u32 sign = take_sign(skb);

@@ -14,7 +14,7 @@
 
 const volatile struct split_setup split = {0};
 
-// Networks of mobile hosts of which all or chosen connections are split (SPLIT_*), and of others (0): the longest prefix applies.
+// Networks of mobile hosts whose connections are all split, or chosen ones (SPLIT_*), and of other hosts (0): the longest prefix applies.
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -206,8 +206,8 @@ INLINE int is_icmp_error(u8 protocol, u8 type)
 	return protocol == IPPROTO_ICMPV6 && type && type <= ICMPV6_LAST_ERROR;
 }
 
-// Whether a packet to a mobile host is an ICMP error of this router about a packet of a socket here. (What other routers send has been
-// given to the socket when it came in.)
+// Whether a packet to a mobile host is an ICMP error of this router about a packet of a socket here. (The socket has received errors of
+// other routers on their arrival.)
 static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
 {
 	struct packet_ends ends = {};
@@ -227,7 +227,7 @@ static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
 	if (read_upper(skb, at, &upper) != UPPER_WHOLE || upper.protocol != IPPROTO_TCP || !read_ports(skb, upper.at, &ports))
 		return 0;
 	ends.is_v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
-	// It came the other way.
+	// That packet went the other way.
 	if (!ends.is_v6) {
 		if (bpf_skb_load_bytes(skb, at + AT(iphdr, saddr), &ends.tuple.ipv4.daddr, 4) ||
 		    bpf_skb_load_bytes(skb, at + AT(iphdr, daddr), &ends.tuple.ipv4.saddr, 4))

@@ -1,4 +1,4 @@
-// The maps of mobile hosts, and what the programs need of them.
+// The maps of mobile hosts, and the programs' accesses to them.
 
 #pragma once
 
@@ -24,7 +24,7 @@ struct blank_mobile {
 // Set when the programs are loaded: the index of the interface to which packets are diverted.
 const volatile u32 divert_to = 0;
 
-// A mobile host is noticed so often at most.
+// The shortest interval between two notices about one mobile host.
 #define NOTICE_EVERY (5 * MS)
 
 struct {
@@ -91,7 +91,7 @@ __attribute__((noinline)) int find_name(struct address *address)
 	return 0;
 }
 
-// When packets pass whatever their course is; and when SYNs pass unsplit.
+// Two times: from the first on, packets pass whatever their course is; from the second on, SYNs pass unsplit.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -104,7 +104,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 } notices SEC(".maps");
 
-// When packets pass whatever their course is, by the clock of bpf_ktime_get_ns().
+// The time from which packets pass whatever their course is, by the clock of bpf_ktime_get_ns().
 INLINE u64 expires_at(void)
 {
 	u32 zero = 0;

@@ -106,7 +106,7 @@ pub(crate) struct Ownership {
     /// Own mobile hosts that are long gone, and those of gateways that are, with their epochs.
     removable: BTreeMap<IpAddr, u64>,
     sweep_at: Instant,
-    /// How long this gateway's key of a mobile host is kept that this process has not heard.
+    /// How long this gateway keeps its key of a mobile host that this process has not heard.
     keep: Duration,
     events: VecDeque<Event>,
     requests: VecDeque<Numbered>,
@@ -128,7 +128,7 @@ pub(crate) struct Gateway {
 struct Known {
     /// The epoch of the last write or deletion.
     epoch: u64,
-    /// When another gateway became its owner, as far as this one knows, unless this one is it since. Outlasts the key.
+    /// When another gateway became its owner, as far as this one knows; `None` once this gateway owns it again. Outlasts the key.
     elsewhere_since: Option<Instant>,
     /// `None` if no gateway owns it.
     record: Option<OwnerRecord>,
@@ -136,7 +136,7 @@ struct Known {
     is_here: bool,
     /// While it is here: the last evidence.
     evidence: Option<Evidence>,
-    /// When a write of another gateway was learned that the present claim overrules.
+    /// When this gateway learned of a write by another gateway that the present claim overrules.
     contested_at: Option<Instant>,
     /// Whether this gateway has claimed it, and does not know the outcome.
     is_claimed: bool,
@@ -160,7 +160,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// How often keys of mobile hosts that are gone are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// How long gateways without a lease are remembered, and mobile hosts without an owner that were elsewhere.
+/// How long gateways without a lease are remembered, and mobile hosts that have lost their owner, another gateway.
 const KEEP: Duration = Duration::from_secs(600);
 /// How long the key of a mobile host is kept after the lease of its owner has ended: longer than packets wait there.
 const KEEP_ORPHANS: Duration = Duration::from_secs(3600);

@@ -23,8 +23,8 @@ pub(crate) const TEND_EVERY: Duration = Duration::from_millis(250);
 /// The pause for a host that another gateway owns: packets wait for that gateway's claim.
 pub(crate) const ELSEWHERE: Duration = Duration::from_millis(10);
 
-/// Among several gateways, a mobile host must have been heard in this time for packets to be released; otherwise it is
-/// probed first: it may have left, and nothing was sent to it since.
+/// With several gateways, packets are released only to a mobile host that was heard within this time. Any other one is probed first: it may
+/// have left while nothing was sent to it.
 const RECENTLY: Duration = Duration::from_millis(250);
 
 /// The most mobile hosts that are probed each time before they can be claimed: as many as a batch of claims has.
@@ -51,11 +51,11 @@ pub(crate) enum Hearing {
 /// The treatment of a due packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clearance {
-    /// It goes to the gateway to which the mobile host has moved.
+    /// The packet goes to the gateway to which the mobile host has moved.
     HandOn,
-    /// It waits for the claim of another gateway.
+    /// The packet waits for the claim of another gateway.
     Elsewhere,
-    /// It may be sent to the mobile host.
+    /// The packet may be sent to the mobile host.
     Send,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Attachments {
     met: BTreeSet<IpAddr>,
     /// When mobile hosts have moved to another gateway.
     moved_at: BTreeMap<IpAddr, Instant>,
-    /// Those of them that still have state here.
+    /// Moved mobile hosts that still have state here.
     departing: BTreeSet<IpAddr>,
     /// Mobile hosts of gateways that have lost their leases, with their Ethernet addresses. Packets for them that
     /// arrive here are diverted; the first one makes this gateway claim the mobile host.
@@ -90,7 +90,7 @@ struct Overheard {
     pause: Pause,
 }
 
-/// When something is done again.
+/// The end of the pause before an action is repeated, and the number of repetitions.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     until: Instant,
@@ -247,7 +247,7 @@ impl Attachments {
                 continue;
             }
             let status = diverter.status(mobile);
-            // Found silent here, where it is not any more: its packets are handed on all the same.
+            // It has moved, and was found silent here: its packets are handed on all the same.
             let is_away =
                 |status: &MobileStatus| status.standing == Standing::Away && (is_leaving || status.waiting == 0);
             if status.as_ref().is_some_and(is_away) {
@@ -273,7 +273,7 @@ impl Attachments {
         forgotten
     }
 
-    /// What to do with a due packet of a mobile host that was last heard by this gateway at `addressed_at`.
+    /// The treatment of a due packet for a mobile host whose last packet to this gateway arrived at `addressed_at`.
     pub(crate) fn clearance(
         mobile: IpAddr,
         ownership: Option<&Ownership>,
@@ -289,12 +289,12 @@ impl Attachments {
         }
     }
 
-    /// Whether a mobile host was heard recently enough to be sent what waits; otherwise it is probed first.
+    /// Whether a mobile host was heard recently enough to be sent its waiting packets; otherwise it is probed first.
     pub(crate) fn is_confirmed(now: Instant, heard_at: Option<Instant>) -> bool {
         heard_at.is_some_and(|at| now.saturating_since(at) <= RECENTLY)
     }
 
-    /// Wanted mobile hosts to be probed now, as they were not heard in time to be claimed: those first that wait longest.
+    /// Wanted mobile hosts to be probed now, as they were not heard in time to be claimed: those that have waited longest come first.
     /// `can_probe` returns whether a mobile host can be probed.
     pub(crate) fn due_probes(
         &mut self,
@@ -377,7 +377,7 @@ impl Attachments {
         self.inquired.get(&mobile).copied().filter(|since| heard_at.is_none_or(|at| at < *since))
     }
 
-    /// Drops what has expired. Moves are remembered for `forget_after`, as mobile hosts in the path are.
+    /// Drops expired state. Moves are remembered for `forget_after`, as mobile hosts in the path are.
     pub(crate) fn expire(&mut self, now: Instant, forget_after: Duration) {
         let Self { moved_at, departing, .. } = self;
         moved_at.retain(|mobile, at| departing.contains(mobile) || now.saturating_since(*at) < forget_after);
@@ -448,8 +448,8 @@ mod tests {
         fn inquire(&mut self, _mobile: IpAddr, _peer: SocketAddr) {}
     }
 
-    /// Hears a mobile host, and again `after` its move to another gateway, to which its last packets then leave. Returns what is
-    /// forgotten in the path.
+    /// The mobile host is heard, moves to another gateway, is heard again `after` that, and its last packets go to that gateway. Returns
+    /// the mobile hosts to be forgotten in the path.
     fn forgotten_when_heard_again(after: Duration) -> Vec<IpAddr> {
         let moved_at = Instant::ZERO + Duration::from_secs(10);
         let mut attachments = Attachments::new(moved_at);

@@ -17,9 +17,9 @@ use super::Engine;
 /// The routers in front of mobile hosts.
 #[derive(Debug)]
 pub(super) struct Behind {
-    /// By mobile host, as far as looked up since the last review; `None` for one that is on the link.
+    /// The router of each mobile host looked up since the last check of all hosts; `None` for a host on the link.
     routers: BTreeMap<IpAddr, Option<IpAddr>>,
-    /// By router: whether it answers, as far as asked of the kernel since the last check of all hosts began.
+    /// Whether each router answers, if the kernel was asked since the last check of all hosts began.
     answers: BTreeMap<IpAddr, bool>,
     /// The way to each mobile host, and when it was looked up.
     ways: BTreeMap<IpAddr, (Instant, NextHop)>,

@@ -15,9 +15,9 @@ use crate::cluster::{Cluster, ClusterStatus, Event, Evidence};
 pub(super) struct Adoptions {
     /// The most of them.
     most: usize,
-    /// Those for which there was no room when that was last checked.
+    /// The number of mobile hosts for which there was no room at the last check.
     left_out: usize,
-    /// The number of these that was logged last.
+    /// That number, as last logged.
     logged: usize,
     check_room_at: Instant,
     tend_at: Instant,

@@ -24,7 +24,7 @@ const WOKEN_WITHIN: Duration = Duration::from_secs(600);
 pub(super) struct Moves {
     /// Mobile hosts that other gateways have claimed, and whose connections were not handed on yet.
     leaving: BTreeMap<IpAddr, Leaving>,
-    /// Those whose connections were handed on. Their packets may still come this way.
+    /// Mobile hosts whose connections were handed on. Their packets may still pass here.
     left: BTreeSet<IpAddr>,
     /// Mobile hosts whose connections have come and were not woken yet.
     arriving: BTreeMap<IpAddr, Arriving>,
@@ -79,7 +79,7 @@ impl Moves {
         due.map(|(mobile, arriving)| (mobile, arriving.since)).collect()
     }
 
-    /// The next deadline. Those that are away again are woken by their return.
+    /// The next deadline. Mobile hosts that are away again have none: their return wakes their connections.
     pub(super) fn poll_timeout(&self, is_away: impl Fn(IpAddr) -> bool) -> Option<Instant> {
         let present = self.arriving.iter().filter(|(mobile, _)| !is_away(**mobile));
         present.map(|(_, arriving)| arriving.wake_at).min()
@@ -97,7 +97,7 @@ impl Engine {
         is_away(&self.diverter, mobile)
     }
 
-    /// Wakes connections that have come.
+    /// Wakes connections that have come from other gateways.
     pub(super) fn wake_arrived(&mut self, now: Instant) {
         let diverter = &self.diverter;
         for (mobile, since) in self.moves.due(now, |mobile| is_away(diverter, mobile)) {
@@ -107,10 +107,11 @@ impl Engine {
         }
     }
 
-    /// Hands on the connections of mobile hosts that other gateways have claimed: before [`Engine::forget_path`], which drops their controllers.
+    /// Hands on the connections of mobile hosts that other gateways have claimed. Call it before [`Engine::forget_path`], which drops their
+    /// controllers.
     pub(super) fn hand_connections_on(&mut self, now: Instant) {
         if !self.moves.leaving.is_empty() {
-            // What has begun since it was made is handed on, too.
+            // The list is read anew, so that connections begun since it was made are handed on, too.
             self.path.drop_list();
         }
         while let Some((mobile, leaving)) = self.moves.leaving.pop_first() {

@@ -18,12 +18,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::icmp_errors::icmp_message;
 use crate::path::MARK;
 
-/// The sockets, and what is known of each host.
+/// The sockets, and the state of each host.
 #[derive(Debug)]
 pub(super) struct Echo {
     /// For IPv4 and IPv6; `None` if the kernel refuses one.
     sockets: [Option<IcmpSocket>; 2],
-    /// In each request and its answer: identifier and data.
+    /// Identifier and data of each request and its answer.
     token: [u8; TOKEN],
     sequence: u16,
     hosts: BTreeMap<IpAddr, Host>,
@@ -31,9 +31,9 @@ pub(super) struct Echo {
 
 #[derive(Clone, Copy, Debug)]
 struct Host {
-    /// Since when requests were sent without a packet from it.
+    /// When the first request was sent since the host's last packet.
     asked_since: Option<Instant>,
-    /// The longest time of an answer, as of the last ones; `None` before the first one.
+    /// The longest time that the last answers took; `None` before the first one.
     answers_within: Option<Duration>,
     /// When it is tried again.
     try_at: Instant,
@@ -67,7 +67,7 @@ impl Echo {
         Ok(Self { sockets: sockets(interface), token, sequence: 0, hosts: BTreeMap::new() })
     }
 
-    /// The interface of this name is another one now.
+    /// The interface was replaced by another one of the same name.
     pub(super) fn reopen(&mut self, interface: &str) {
         self.sockets = sockets(interface);
     }
@@ -144,7 +144,7 @@ impl Echo {
 }
 
 impl Host {
-    /// It answers a request of this time, as the answer says.
+    /// The host has answered the request sent at `asked_at`, a time that the answer repeats.
     fn note_answer(&mut self, now: Instant, asked_at: Instant) {
         let took = now.saturating_since(asked_at);
         if asked_at > now || took > LONGEST_ANSWER {

@@ -5,8 +5,8 @@ use super::{Engine, setup};
 use crate::network::Network;
 
 impl Engine {
-    /// The interface may have new addresses: their networks are served from now on. Those of former ones stay, as an interface that goes
-    /// down loses its IPv6 addresses for a while.
+    /// The interface may have new addresses: their networks are served from now on. Networks of former addresses stay served, as an
+    /// interface that goes down loses its IPv6 addresses for a while.
     pub(super) fn follow_addresses(&mut self) {
         if !self.config.mobiles.networks.is_empty() {
             return;

@@ -122,7 +122,7 @@ impl Engine {
     /// Drops the state of a mobile host in the path.
     pub(super) fn forget_path(&mut self, mobile: IpAddr) {
         if self.moves.forget(mobile) {
-            // Its last packets have shown some again.
+            // Its last packets have begun new entries.
             self.path.forget_connections(mobile);
         }
         self.path.forget(mobile);
@@ -136,8 +136,8 @@ impl Engine {
         }
     }
 
-    /// The daemon ends: waits until other gateways have confirmed what was handed on to them. What they do not confirm is
-    /// stored again for the next process, before what still waits; that process offers it to them.
+    /// The daemon ends: waits until other gateways have confirmed the packets handed on to them. Unconfirmed packets are stored again for
+    /// the next process, before those that still wait; that process offers them to the other gateways.
     pub(crate) fn finish_handoffs(&mut self) {
         let until = clock::now() + CONFIRMED_WITHIN;
         loop {

@@ -90,7 +90,7 @@ impl Engine {
             unsendable: Unsendable::default(),
             interface,
         };
-        // Those that came before the subscription.
+        // Addresses assigned before the subscription.
         engine.follow_addresses();
         engine.restore(now, restored);
         if engine.path.is_taken_over() {

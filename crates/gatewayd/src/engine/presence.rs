@@ -127,8 +127,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a check would find nothing: the host has left, was probed lately, and has not been heard since. One that was only warned of is
-    /// checked as those that are there.
+    /// Whether a check would find nothing: the host has left, was probed lately, and has not been heard since. A host that has only warned
+    /// of its absence is checked like a present one.
     fn is_left_alone(&self, now: Instant, mobile: IpAddr, seen: Seen) -> bool {
         let probed_at = self.prober.probed_lately(now, mobile).filter(|_| self.diverter.has_left(mobile));
         let is_unheard = probed_at.is_some_and(|probed_at| seen.heard_at.is_none_or(|at| at < probed_at));
@@ -223,7 +223,7 @@ impl Engine {
         // A host that was only reported has sent nothing.
         let reported_at = || self.diverter.reports(mobile).map(|(.., at)| at).max();
         let last = seen.heard_at.max(seen.waiting_since).or_else(reported_at);
-        // One without any time has just come, or was claimed and not heard yet.
+        // A host without any of these times has just come, or was claimed and not heard yet.
         let is_old = last.is_some_and(|at| now.saturating_since(at) >= self.config.presence.forget_after.0);
         if is_old && (self.diverter.status(mobile).is_none() || self.diverter.forget(mobile)) {
             self.forget_here(now, mobile);
@@ -245,7 +245,7 @@ impl Engine {
         self.leave_in_cluster(now, mobile);
     }
 
-    /// Since when a packet to a host waits for an answer: one that has passed, or one that waits for a sign of it.
+    /// Since when a packet to a host is unanswered: one that has passed, or one that waits here for a sign of the host.
     fn waiting_since(&self, mobile: IpAddr, seen: Seen) -> Option<Instant> {
         let unconfirmed = self.unconfirmed.get(&mobile).copied();
         let unconfirmed = unconfirmed.filter(|since| seen.heard_at.is_none_or(|at| at < *since));
@@ -286,8 +286,8 @@ impl Engine {
     /// it learns it from a solicitation (section 7.2.3). Returns false if the interface had no room.
     pub(super) fn resolve(&mut self, mobile: IpAddr, known: Option<Mac>) -> bool {
         let Some(NextHop { hop, local }) = self.way(mobile) else { return true };
-        // What a host behind a router sends comes from that router, unless it has been replaced, or another one forwards what the
-        // host sends: unicasts to that one remain unanswered.
+        // Packets of a host behind a router come from that router, unless it was replaced, or another router forwards the host's packets:
+        // unicasts to `known` then remain unanswered.
         let is_in_doubt = self.prober.unanswered(mobile) + 1 >= self.config.presence.probes.min(MOST_UNICASTS + 1);
         let known = known.filter(|_| hop == mobile || !is_in_doubt);
         let link_local = if local.is_ipv6() { self.way(ALL_NODES).map(|way| way.local) } else { None };
@@ -321,7 +321,7 @@ impl Engine {
     pub(super) fn uses_neighbour(&self, now: Instant, mobile: IpAddr) -> bool {
         let Some(status) = self.diverter.status(mobile) else { return true };
         let is_sent_to = status.queued_at.is_some_and(|at| now.saturating_since(at) < KEEP_NEIGHBOURS_EVERY * 2);
-        // What is not queued is not seen here.
+        // Packets that are not queued are not visible here.
         is_sent_to || status.course != Course::Divert || status.tally.lost() > 0
     }
 

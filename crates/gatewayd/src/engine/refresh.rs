@@ -12,7 +12,7 @@ use super::KEEP_NEIGHBOURS_EVERY;
 pub(super) struct Refresh {
     /// The rest of this round.
     waiting: VecDeque<IpAddr>,
-    /// Between parts of this round.
+    /// The pause between parts of this round.
     pause: Duration,
     /// The next round has no pauses.
     is_urgent: bool,
@@ -20,10 +20,10 @@ pub(super) struct Refresh {
     at: Instant,
 }
 
-/// Of so many rounds, one is for all hosts.
+/// One of so many rounds is for all hosts.
 const ROUNDS_FOR_ALL: u32 = 8;
 
-/// Hosts at a time: a millisecond of work.
+/// The hosts of one part: a millisecond of work.
 const AT_ONCE: usize = 64;
 
 impl Refresh {

@@ -14,7 +14,7 @@ use crate::sender::{Sent, set_reserved_flag};
 use crate::store::Stored;
 use crate::waker::is_redundant;
 
-/// So many mobile hosts whose packets are refused in one turn show that the interface itself is full.
+/// If the packets of this many mobile hosts are refused in one turn, the interface itself is full.
 const HOSTS_WITHOUT_ROOM: u32 = 8;
 
 impl Engine {
@@ -119,7 +119,7 @@ impl Engine {
         }
         let standing = self.diverter.status(mobile).map(|status| status.standing);
         if standing == Some(Standing::Moved) {
-            // It is found by the kernel's routes.
+            // The kernel's routes lead to it.
             return true;
         }
         if Attachments::is_confirmed(now, seen.heard_at) {

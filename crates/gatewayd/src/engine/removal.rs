@@ -1,7 +1,7 @@
 //! The interface is removed while the gateway runs, as `ppp0` with its connection or `wg0` by `wg-quick`, and comes back with another index.
 //!
-//! Meanwhile all mobile hosts are away. What waits for them stays, and so does what is known of their connections: the maps are the same,
-//! and the programs are attached to the new interface. Split connections stay open, as none of their sockets is bound to an interface.
+//! Meanwhile all mobile hosts are away. Buffered packets and the state of connections stay: the maps are the same, and the programs are
+//! attached to the new interface. Split connections stay open, as none of their sockets is bound to an interface.
 
 use holdover_base::Instant;
 
@@ -19,7 +19,7 @@ impl Engine {
         if self.is_gone {
             return Ok(false);
         }
-        // It may have been renamed.
+        // The interface may have been renamed.
         self.interface.name = self.watch.name().to_owned();
         tracing::warn!(interface = self.interface.name, "the interface is gone: waiting for one of this name");
         self.is_gone = true;
@@ -31,7 +31,7 @@ impl Engine {
         self.look_up(now)
     }
 
-    /// Looks the interface up, whose notifications may be older than its state. Returns whether it has come back.
+    /// Looks up the interface, as notifications may be older than its state. Returns whether it has come back.
     pub(super) fn look_up(&mut self, now: Instant) -> Result<bool, EngineError> {
         match Interface::find(&mut self.requests, &self.interface.name.clone()) {
             Ok(found) if self.is_gone => self.handle_returned(now, found),

@@ -22,7 +22,7 @@ pub(super) fn first_link(config: &Config) -> LinkState {
     }
 }
 
-/// What the programs need for rules for single connections; `None` without rules.
+/// The programs' settings of rules for single connections; `None` without rules.
 pub(super) fn flows(config: &Config) -> Option<FlowPlace> {
     let modes = FlowModes::new(config);
     let links = modes.chosen().map(|(_, treatment)| Controller::new(treatment).link_state()).collect();
@@ -38,7 +38,7 @@ pub(super) fn diverter(config: &Config) -> Diverter<Stored> {
     diverter
 }
 
-/// What the programs need for mode `thesis`; `None` if no mobile host has it.
+/// The programs' settings of mode `thesis`; `None` if no mobile host has it.
 pub(super) fn thesis(config: &Config, served: &[(Network, bool)]) -> Option<ThesisPlace> {
     let sign = config.sign()?;
     let hosts = ModeNetworks::new(config, served, |mode| mode == Mode::Thesis);

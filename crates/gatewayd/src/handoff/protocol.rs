@@ -161,7 +161,7 @@ impl Protocol {
 
     /// A mobile host has appeared here: requests its packets from these peers.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, from: &[SocketAddr]) {
-        // Packets that have not left yet stay here, and so do records.
+        // Packets and records that have not left yet stay here.
         self.end(now, mobile);
         for bytes in self.records.take_back(mobile) {
             self.events.push_back(Event::Records { mobile, bytes, are_last: true });
@@ -211,7 +211,7 @@ impl Protocol {
         self.open.contains_key(&mobile)
     }
 
-    /// Whether packets of a mobile host may still arrive that are to be passed on: from another gateway than they go to.
+    /// Whether packets of a mobile host may still arrive that are to be passed on, that is from another gateway than the one they go to.
     pub(crate) fn is_arriving(&self, mobile: IpAddr) -> bool {
         let to = self.open.get(&mobile).map(|(_, to, _)| *to);
         self.coming_of(mobile).any(|((_, from, _), _)| Some(*from) != to)

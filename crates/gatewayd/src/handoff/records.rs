@@ -27,7 +27,7 @@ use super::transfer::{MOST, Transfer, WINDOW, repeat};
 /// The most datagrams of records of one transfer: as many as their numbers have bits in [`Wanted`].
 const MOST_PARTS: u8 = 64;
 
-/// The id of records for a process that has ended, which are not sent by themselves. Ids of claims are larger.
+/// The id of records for a process that has ended. They are sent only by a later claim. Ids of claims are larger.
 const NO_CLAIM: u64 = 0;
 
 /// The most records of one mobile host: so many long ones fit [`MOST_PARTS`].
@@ -115,14 +115,14 @@ pub(super) struct Records {
 struct Outbox {
     /// Those that are not confirmed, by their numbers.
     parts: BTreeMap<u8, Part>,
-    /// The number of the next one that was not sent yet.
+    /// The number of the next datagram to be sent for the first time.
     next: u8,
-    /// How many there are in all.
+    /// How many datagrams there are in all.
     all: u8,
     repeat: Repeat,
 }
 
-/// The claims of this process about a mobile host since that has come.
+/// This process's claims about a mobile host since the host has come.
 #[derive(Debug)]
 struct Wanted {
     first: u64,
@@ -157,7 +157,7 @@ impl Records {
         }
     }
 
-    /// A mobile host is back, or at another gateway: takes its unconfirmed records back.
+    /// A mobile host is back, or has moved on: removes its unconfirmed records and returns them.
     pub(super) fn take_back(&mut self, mobile: IpAddr) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         for (_, outbox) in self.outboxes.extract_if(.., |(other, ..), _| *other == mobile) {
@@ -167,7 +167,7 @@ impl Records {
         taken
     }
 
-    /// Sends records. `sent` is the number of their datagrams of this transfer before; returns it with these.
+    /// Sends records. `sent` is the number of datagrams of records sent before in this transfer; returns the number with these.
     pub(super) fn send(
         &mut self,
         now: Instant,

@@ -8,7 +8,7 @@
 //!      8     16  the sender's session: random for each process
 //!     24      8  number of the datagram in this session, from 1
 //!     32      n  encrypted: the receiver's session as the sender knows it (16), and the message
-//!   32+n     16  tag; what is before the encrypted part is authenticated with it
+//!   32+n     16  tag; authenticates the bytes before the encrypted part, too
 //! ```
 //!
 //! Each session has a key of its own, HMAC-SHA256 of the shared key over the session, and the number is the nonce: no nonce is used twice.

@@ -211,7 +211,7 @@ fn a_transfer_that_has_begun_is_completed_after_the_next_move() {
         Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: epoch(2), records: 0 } },
     );
     assert!(middle.is_leaving(mobile()) && middle.is_arriving(mobile()));
-    // It has also come back to the first one, which keeps what has not left.
+    // The mobile host has also come back to the first gateway, which keeps the packets that have not left.
     old.claim(now, mobile(), epoch(3), &[third]);
     assert!(!old.hand_on(now, mobile(), vec![3]));
     assert_eq!(old.unconfirmed(), 2);

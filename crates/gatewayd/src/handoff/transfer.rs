@@ -1,4 +1,4 @@
-//! What packets and records of a transfer have in common: their name, their limits, and when they are repeated.
+//! The common parts of packet and record transfers: identification, limits, and retransmission times.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,7 @@ const TRIES: u32 = 7;
 /// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
 pub(super) const MOST: usize = 4096;
 
-/// For what was sent at `now` and is to be retransmitted.
+/// The timer of a message sent at `now`.
 pub(super) fn repeat(now: Instant) -> Repeat {
     Repeat::begin(now, REPEAT_AFTER, TRIES)
 }

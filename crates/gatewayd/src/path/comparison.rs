@@ -22,7 +22,7 @@ const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
 const FRAME: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
-/// The bytes until details, so that cases have both.
+/// A connection gets details after this many bytes, so that cases have connections with and without them.
 const DETAILS_AFTER: u32 = 3_000;
 
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Rules for the datagrams: by their ports, and none for the segments.
 const RULES: &str = "[[flow]]\nfixed_port = 5001\nmode = \"observe\"\n[[flow]]\nfixed_port = 5002\nmode = \"buffer\"\n";
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(PartialEq, Eq, Debug)]
 enum Fate {
     Passes(Packet),
@@ -167,7 +167,7 @@ struct Both {
     native: Native,
     /// The table of a router of the simulator, which has no entries.
     simulated: FlowsBetween,
-    /// Entries forget what orders have said, the simulator's flows do not.
+    /// Orders were applied: entries forget their effects, the simulator's flows do not.
     has_orders: bool,
     now: Instant,
     link: LinkState,
@@ -209,7 +209,7 @@ impl Both {
         Some(Packet::new(src, dst, segment))
     }
 
-    /// What becomes of a packet in the kernel.
+    /// The fate of a packet in the kernel.
     fn fate_in_kernel(&self, direction: Direction, packet: &Packet) -> Fate {
         let diverted = || self.kernel.seen(MOBILE).map_or(0, |seen| seen.diverted);
         let were_diverted = diverted();

@@ -302,7 +302,7 @@ mod tests {
         assert!(full.entries == 0 && full.details > 0, "{full:?}");
         path.compact_idle(now + DETAILED_FOR - Duration::from_millis(1));
         assert!(path.flows.is_detailed(first));
-        // With room they stay for the absence.
+        // With room in the table, details are kept during the absence.
         let later = now + DETAILED_FOR + Duration::from_secs(1);
         path.tend_flows(later, 3, false);
         assert!(path.flows.is_detailed(first));

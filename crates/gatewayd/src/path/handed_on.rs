@@ -29,13 +29,13 @@ pub(crate) enum TakenIn {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) records: Vec<FlowRecord>,
-    /// Those beyond the limit for which ACKs are held.
+    /// Connections beyond the limit that have held ACKs.
     pub(crate) holding: Vec<(Connection, Flow)>,
 }
 
 impl KernelPath {
-    /// Removes the connections of a mobile host. Those that are `kept` stay. At most `most` of those in use are handed on: those first that
-    /// were used last.
+    /// Removes the connections of a mobile host, except those that are `kept`. At most `most` of those in use are handed on, the most
+    /// recently used ones.
     pub(crate) fn take_connections(
         &mut self,
         now: Instant,
@@ -65,7 +65,7 @@ impl KernelPath {
     }
 
     /// Adds a connection by the record of another gateway, over the link of this number; without one nothing is done for
-    /// its ACKs. What packets have shown of it here has precedence over an older record.
+    /// its ACKs. State learned from packets here takes precedence over an older record.
     pub(crate) fn take_in(&mut self, now: Instant, record: &FlowRecord, link: Option<u8>) -> (TakenIn, Flow) {
         let (connection, flow) = (record.connection(), record.revive(now));
         if let Some(known) = self.flow(connection) {
@@ -75,7 +75,7 @@ impl KernelPath {
             }
             self.remove_connection(connection);
         }
-        // The details come first: packets look for them by the entry. Without room the entry has to do.
+        // The details are added first, as packets find them through the entry. Without room for details, the entry alone is added.
         let wants_details = link.is_some() && (record.is_detailed() || is_held(&flow) || record.is_shut());
         let is_detailed = wants_details && self.insert_details(connection, &flow);
         let entry = Entry::handed_on(&flow, link.map_or(NO_LINK as u16, u16::from), is_detailed);

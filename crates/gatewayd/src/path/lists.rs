@@ -72,7 +72,7 @@ const LONGEST_USE: Duration = Duration::from_secs(5);
 const PACKET: Duration = Duration::from_millis(10);
 
 impl ConnectionList {
-    /// A list that was made from one time to another.
+    /// A list, and the times at which reading it began and ended.
     pub(super) fn new(of_mobiles: BTreeMap<IpAddr, Vec<Connection>>, began_at: Instant, ended_at: Instant) -> Self {
         Self { of_mobiles, listed_at: began_at, took: ended_at.saturating_since(began_at) }
     }
@@ -86,7 +86,8 @@ impl ConnectionList {
         self.took >= LONG && now.saturating_since(self.listed_at) < (self.took * USES).min(LONGEST_USE)
     }
 
-    /// Whether it serves for a mobile host whose last connection has begun at this time, if that is known: it was made later, or in this turn.
+    /// Whether the list may be used for a mobile host whose last connection began at this time, if known: the list was made later, or in
+    /// this turn.
     pub(super) fn serves(&self, connected_at: Option<Instant>, turn_at: Instant) -> bool {
         self.listed_at >= turn_at || connected_at.is_some_and(|at| at + PACKET <= self.listed_at)
     }
@@ -156,7 +157,7 @@ mod tests {
         path.begin_turn(clock::now());
         assert_eq!(path.connections_of(MOBILE), [first]);
 
-        // The next turn finds the same list, in which what has begun since is missing.
+        // The next turn finds the same list, without the connections begun since.
         let second = begin(&path, 4001);
         path.begin_turn(clock::now());
         let list = path.flows.of_mobiles.get_mut();

@@ -1,8 +1,8 @@
-//! What is loaded, and how much of it the verifier looks at.
+//! The loaded programs, and the number of instructions that the verifier processes.
 
 use super::*;
 
-/// Rules of which the programs use every part.
+/// Rules that exercise every part of the programs.
 fn flow_place() -> FlowPlace {
     let text = "[[flow]]\nfixed_port = 443\nmode = \"split\"\n[[flow]]\nmobile_port = 7\nmode = \"freeze\"\n";
     FlowPlace { modes: FlowModes::new(&toml::from_str(text).unwrap()), links: vec![LinkState::default(); 2] }
@@ -13,7 +13,7 @@ fn rules_are_in_their_order() {
     let flows = flow_place();
     let place = Place { flows: Some(&flows), ..Place::nowhere() };
     let verdicts: Vec<u32> = flow_rules(&place).iter().map(|rule| rule.verdict).collect();
-    // They fit; the first one diverts, splits and has the first link.
+    // Both rules match; the first one diverts, splits and has the first link.
     assert_eq!(verdicts, [0x8 | 0x10 | 0x20 | 1, 0x8 | 2]);
 }
 

@@ -24,9 +24,9 @@ pub(super) struct LeaseWatch {
     file: PathBuf,
     format: LeaseFormat,
     look_at: Instant,
-    /// The version read last,
+    /// The version last read.
     version: Option<Version>,
-    /// and the version seen last.
+    /// The version last seen.
     looked_at: Option<Version>,
     table: LeaseTable,
     was_missing: bool,

@@ -40,7 +40,7 @@ pub(crate) enum SourceReport {
     Mobile { mobile: IpAddr, source: Source, presence: Presence },
     /// About the mobile hosts with an Ethernet address.
     Frame { mac: [u8; 6], source: Source, presence: Presence },
-    /// About the known mobile hosts of a network, but for those of other networks.
+    /// About the known mobile hosts of a network, except those of other networks.
     Network { network: Network, except: Vec<Network>, source: Source, presence: Presence },
     /// An address belongs to another host from now on: buffered packets for the former one are not for it.
     OtherHost { mobile: IpAddr },
@@ -68,7 +68,7 @@ pub struct ReportCounters {
     /// Stations that came, left, fell silent or were heard again.
     #[serde(default)]
     pub stations: u64,
-    /// The same of the networks of WireGuard peers.
+    /// Changes of presence of WireGuard peers.
     #[serde(default)]
     pub wireguard: u64,
 }
@@ -225,8 +225,7 @@ impl Sources {
     }
 }
 
-/// When mobile hosts that have announced it will be absent. The engine knows each of them, so that they are bounded by
-/// its limit.
+/// The announced times of departure of mobile hosts. The engine knows each of these hosts, so its limit bounds their number.
 #[derive(Default, Debug)]
 struct Going(BTreeMap<IpAddr, Instant>);
 
@@ -242,7 +241,7 @@ impl Going {
         }
     }
 
-    /// Those whose time has come.
+    /// The mobile hosts whose time of departure has passed.
     fn gone(&mut self, now: Instant) -> impl Iterator<Item = SourceReport> + '_ {
         let gone = self.0.extract_if(.., move |_, at| *at <= now);
         gone.map(|(mobile, _)| SourceReport::Mobile { mobile, source: Source::Registration, presence: Presence::Away })

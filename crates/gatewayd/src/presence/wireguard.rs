@@ -157,7 +157,7 @@ struct Peers {
 struct Peer {
     info: PeerInfo,
     queried_at: Instant,
-    /// Since when it has not answered what was sent to it.
+    /// Since when it has not answered a message to it.
     waiting_since: Option<Instant>,
     is_silent: bool,
 }
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(query(&mut peers, ms + 500, answered(sent)), [], "it confirms the key");
         assert_eq!(query(&mut peers, ms + 60_000, answered(sent)), []);
         ms += 60_000;
-        // It answers neither the next initiation nor the further ones.
+        // The peer answers no further initiation.
         for turn in 1..=60 {
             sent += if turn % 20 == 1 { INITIATION } else { 0 };
             assert_eq!(query(&mut peers, ms + 250 * turn, answered(sent)), [], "{turn}");

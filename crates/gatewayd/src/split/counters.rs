@@ -27,7 +27,7 @@ pub struct SplitStatus {
     pub refused: u64,
     /// Connections whose far end was unreachable.
     pub unreachable: u64,
-    /// Connections whose far end, or whose near end then, did not answer.
+    /// Connections whose far end did not answer, or whose near end did not complete its handshake afterwards.
     pub unanswered: u64,
     /// Connections that were not split.
     pub unsplit: Unsplit,
@@ -81,7 +81,7 @@ pub(super) fn note(counter: &AtomicU64) {
 }
 
 impl Counters {
-    /// All but what the programs count.
+    /// All counters except those of the programs.
     pub(super) fn status(&self) -> SplitStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SplitStatus {

@@ -9,9 +9,9 @@
 //! | `sockets` | sockets with foreign addresses |
 //! | `table`, `routes` | packets for these sockets go to this host |
 //!
-//! Each SYN is diverted to the thread by the programs (`bpf/gateway/split.h`), which first connects to the far end. What
-//! comes from a mobile host's socket, and what goes to it, passes the programs as that of any fixed host: it is buffered
-//! while the mobile host is away, and senders are woken when it returns.
+//! Each SYN is diverted to the thread by the programs (`bpf/gateway/split.h`), which first connects to the far end. Packets between these
+//! sockets and mobile hosts pass the programs like those of any fixed host: they are buffered while the mobile host is away, and senders
+//! are woken when it returns.
 //!
 //! If the process is killed, the kernel sends a reset to both ends of each connection, and removes table and device; without these, SYNs pass.
 
@@ -93,14 +93,14 @@ const SILENT_FOR: Duration = Duration::from_millis(1500);
 pub(crate) struct Marks {
     /// To this host, for any destination: "HS" and the index of the interface.
     pub(crate) local: u32,
-    /// Of the daemon's sockets towards mobile hosts: "HN".
+    /// The mark of the daemon's sockets towards mobile hosts: "HN".
     near: u32,
-    /// Of its other sockets: "HF".
+    /// The mark of its other sockets: "HF".
     far: u32,
 }
 
 impl Marks {
-    /// Of the gateway on an interface.
+    /// The marks of the gateway on an interface.
     fn of(interface: u32) -> Self {
         let index = interface & 0xffff;
         Self { local: 0x4853_0000 | index, near: 0x484e_0000 | index, far: 0x4846_0000 | index }
@@ -184,7 +184,7 @@ pub(crate) struct Prepared {
     mobile_facing: u32,
 }
 
-/// The thread that splits. It ends with this value, and resets what is open.
+/// The thread that splits. It ends with this value, and resets open connections.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     shared: Arc<Shared>,
@@ -201,7 +201,7 @@ pub(crate) struct Splitter {
 
 impl Prepared {
     /// Opens the device and the sockets, in the namespace of the calling thread. `None` if no mobile host has the mode;
-    /// then what an earlier process has left behind is removed.
+    /// then the remains of an earlier process are removed.
     pub(crate) fn open(
         config: &Config,
         interface: &Interface,
@@ -304,7 +304,7 @@ impl Splitter {
             return Ok(());
         }
         self.rules.mobile_facing = mobile_facing;
-        // The former table is removed only then: meanwhile both set the same mark.
+        // The assignment removes the former table after the new one exists; meanwhile both set the same mark.
         self.table = Table::create(self.rules).map_err(SplitError::Table)?;
         Ok(())
     }
@@ -346,17 +346,17 @@ fn longest_queue() -> usize {
     text.trim().parse().unwrap_or(128)
 }
 
-/// Whether the kernel drops packets whose source is reached by another interface than that they came by.
+/// Whether the kernel drops packets that arrive on another interface than the route to their source (reverse path filter).
 fn is_strict() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").is_ok_and(|value| value.trim() == "1")
 }
 
-/// Tries what the mode needs of the kernel, if possible in a network namespace of its own.
+/// Tries the kernel features that the mode needs, if possible in a network namespace of its own.
 pub(crate) fn probe() -> Result<String, SplitError> {
     if is_strict() {
         return Err(SplitError::StrictReversePath);
     }
-    // Without the privilege for a namespace, the errors of this one say what is missing.
+    // Without the privilege for a namespace, the errors in this one name the missing feature.
     let can_destroy = Namespace::run("probe", |_| try_all()).unwrap_or_else(|_| try_all())?;
     let found = "sockets with foreign addresses, nf_tables and policy routes";
     Ok(match can_destroy {

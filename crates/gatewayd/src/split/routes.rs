@@ -20,7 +20,7 @@ pub(super) struct Routes {
     device: u32,
 }
 
-/// Before all rules but that of the kernel's own addresses.
+/// Before all rules except the one for the local table.
 const PRIORITY: u32 = 1;
 
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
@@ -79,7 +79,7 @@ impl Routes {
         message.attributes = vec![
             RuleAttribute::Priority(PRIORITY),
             RuleAttribute::FwMark(self.mark),
-            // The number of the table is the mark: no other table has such a number by chance.
+            // The number of the table is the mark, which no other table has by chance.
             RuleAttribute::Table(self.mark),
         ];
         message

@@ -54,7 +54,7 @@ impl Settings {
         socket.set_out_of_band_inline(true)?;
         // A process that ends at any moment resets its connections.
         socket.set_linger(Some(Duration::ZERO))?;
-        // Above the limits of the machine, for which there is the privilege.
+        // The daemon has the privilege to exceed the machine's limits.
         set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, self.buffer_bytes)?;
         set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, self.buffer_bytes)
     }

@@ -1,7 +1,7 @@
 //! A split connection: two sockets, and the bytes that go from one to the other by `splice(2)`.
 //!
-//! What is in flight is bounded in each direction by the receive buffer of one socket, a pipe, and the send buffer of the
-//! other. A pipe is taken from the [`Pipes`] when there is something to move, and returned when it is empty.
+//! In each direction, the receive buffer of one socket, a pipe, and the send buffer of the other socket bound the bytes in flight. A pipe
+//! is taken from the [`Pipes`] when there is something to move, and returned when it is empty.
 
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -198,7 +198,7 @@ impl Way {
         Ok(false)
     }
 
-    /// Sends what was read. Returns whether nothing is left.
+    /// Sends the bytes in the pipe. Returns whether none are left.
     fn write(&mut self, to: &Socket, counter: &AtomicU64) -> io::Result<bool> {
         while let Some((reader, _)) = self.pipe.as_ref().filter(|_| self.held > 0) {
             let Some(sent) = unless_blocked(splice(reader, to, self.held))? else {

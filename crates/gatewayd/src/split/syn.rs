@@ -32,7 +32,7 @@ pub(super) enum Unfit {
     Multipath,
     /// Its options or its checksum are wrong.
     Malformed,
-    /// Not a SYN: such as what the kernel sends on every device.
+    /// Not a SYN: for example a packet that the kernel sends on every device.
     NoSyn,
 }
 
@@ -108,7 +108,7 @@ fn options(packet: &[u8]) -> Option<&[u8]> {
     tcp.get(20..usize::from(tcp.get(12)? >> 4) * 4)
 }
 
-/// Why options exclude that a connection is split.
+/// The options that prevent a connection from being split.
 fn find_unfit(mut options: &[u8]) -> Option<Unfit> {
     loop {
         match *options {
@@ -162,7 +162,7 @@ mod tests {
         for malformed in [[2, 0, 0, 0], [2, 1, 0, 0], [1, 1, 2, 9], [1, 1, 1, 2]] {
             assert_eq!(of(&malformed), Unfit::Malformed, "{malformed:?}");
         }
-        // What follows the end of the options is padding.
+        // Bytes after the end of the options are padding.
         assert!(Syn::parse(syn(&[0, 30, 4, 1])).is_ok());
     }
 

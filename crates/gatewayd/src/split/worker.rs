@@ -38,7 +38,7 @@ pub(super) struct Shared {
     pub(super) rounds: AtomicU64,
     /// New connections pass unsplit.
     pub(super) stops: AtomicBool,
-    /// The thread ends, and resets what is open.
+    /// The thread ends, and resets open connections.
     pub(super) ends: AtomicBool,
 }
 
@@ -200,7 +200,7 @@ impl Splitting {
                 Err(errno) => return Err(errno.into()),
             }
             if before.elapsed() > STALE_AFTER {
-                // Connecting for them would reset the connections that have passed.
+                // Connecting for these SYNs would reset the connections that have passed unsplit.
                 while self.worker.device.recv(&mut self.scratch).map_err(io::Error::other)?.is_some() {}
             }
             before = Instant::now();
@@ -333,7 +333,7 @@ impl Splitting {
         Some((ends, stage))
     }
 
-    /// A connection is pending no more.
+    /// A connection is no longer pending.
     fn end_handshake(&mut self, ends: Ends) {
         self.pending -= 1;
         let client = ends.client.ip();
@@ -486,7 +486,7 @@ impl Splitting {
                     let (Some(from), Some(server)) = (from.as_socket(), local) else { continue };
                     (client, Ends { client: plain(from), server: plain(server) })
                 }
-                // None is left; or there are no descriptors, and it is tried again with the next one, or in a second.
+                // No connection is left to accept; or there are no descriptors, and the next event, or the check in a second, tries again.
                 Err(_) => return,
             };
             let place = self.places.get(&ends).copied();
@@ -574,7 +574,7 @@ impl Splitting {
     }
 }
 
-/// Without flow information and scope, which addresses of packets do not have.
+/// The address without flow information and scope ID: the addresses of packets have neither.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }

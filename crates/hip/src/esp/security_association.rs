@@ -255,8 +255,8 @@ impl Sealing {
 
     fn append_or_fail(&self, inner: &Packet, start: usize, out: &mut BytesMut) -> Result<(), SealError> {
         let payload = inner.emit_pieces(out).map_err(|_| SealError::Packet)?;
-        // The IPv6 header is not sent (BEET mode). It is a piece with what follows it, or in the payload of a packet that is forwarded
-        // unchanged.
+        // The IPv6 header is not sent (BEET mode). It is contiguous with the bytes after it, or in the payload of a packet that is
+        // forwarded unchanged.
         let body = start + self.body();
         let head_end = out.len();
         let next_header = if head_end == start {

@@ -1,4 +1,4 @@
-//! Two hosts, whose owners and network do what the bytes say: connect, move, change keys, close and invite; deliver, lose, repeat, damage and
+//! Two hosts, whose owners and network follow the bytes: connect, move, change keys, close and invite; deliver, lose, repeat, damage and
 //! replay packets, or make up parameters.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -81,7 +81,7 @@ impl World {
         self.hosts[1 - index].hit()
     }
 
-    /// The high bit chooses the host, the rest what happens. Errors of commands are results like others.
+    /// The high bit chooses the host, the other bits the operation. Errors of commands are results like others.
     fn apply(&mut self, operation: u8, input: &mut impl Iterator<Item = u8>) {
         let index = usize::from(operation >> 7);
         let (now, peer) = (self.now, self.peer_of(index));
@@ -225,7 +225,7 @@ impl World {
 fn place(index: usize, number: u8) -> IpAddr {
     let network = if index == 0 { [192, 0, 2] } else { [198, 51, 100] };
     let [a, b, c] = network;
-    // Neither the network's own address nor its broadcast address.
+    // Excludes the network's own address and its broadcast address.
     Ipv4Addr::new(a, b, c, number.clamp(1, 254)).into()
 }
 

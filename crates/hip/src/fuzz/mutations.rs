@@ -1,7 +1,7 @@
 //! Exchanges in which packets are damaged, replayed, or made by a host that lies: with its keys, so that MACs and signatures are valid.
 //!
 //! Exchanges of every kind are rehearsed once. A case continues a copy of one of them from the moment before a packet arrives, so that it
-//! costs the cryptography of what follows alone.
+//! costs only the cryptography of the rest.
 
 mod lie;
 mod scenarios;
@@ -17,9 +17,10 @@ use self::scenarios::{Moment, moments};
 use self::world::{ANNE, BOB, HOSTS, SERVER, STRANGER, World, elsewhere};
 use crate::host::{Census, Tlv};
 
-/// In this time retransmissions have repaired what is to be repaired.
+/// Retransmissions have repaired all losses within this time.
 const REPAIR: Duration = Duration::from_secs(12);
-/// A host that has ended an association, or given up, out of its peer's reach leaves the peer's part, which ends in this time for want of use.
+/// A host that ends an association, or gives up, while its peer is unreachable leaves the peer's half behind, which ends after this time
+/// without use.
 const DISUSE: Duration = Duration::from_secs(20 * 60);
 /// After so long without a network there is no association.
 const SILENCE: Duration = Duration::from_secs(3 * 3600);
@@ -27,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(3 * 3600);
 const SILENCES: usize = 4;
 /// Datagrams in each direction that are tried, one after another.
 const ATTEMPTS: u32 = 3;
-/// The most packets that a changed one causes to addresses that nobody has: four addresses are checked with six packets each, an
+/// The most packets that a changed one causes to addresses that no host has: four addresses are checked with six packets each, an
 /// announcement goes to one of them, and an exchange begun from there has some more.
 const MOST_TO_NOBODY: usize = 40;
 
@@ -57,7 +58,7 @@ impl Input<'_> {
     }
 }
 
-/// What has happened in a case.
+/// The outcome of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Outcome {
     /// Changed packets.
@@ -108,10 +109,10 @@ impl Mutations {
         self.moments.len()
     }
 
-    /// Runs the case in `data`: which exchange, which packets change and how, and what a host does then. Nothing panics or runs for ever;
-    /// state is bounded; there is no association with a host that was not let in, nor with keys on one side only unless that side was lied
-    /// to; a peer is not verified at an address that it never had; associations between others than the liar go on; and after a long
-    /// silence no keys are left.
+    /// Runs the case in `data`, which chooses the exchange, the packets to change and how, and a host's action afterwards. Nothing panics
+    /// or runs for ever; state is bounded; no host has an association with a host that was not let in; keys exist on one side only if that
+    /// side was lied to; a peer is not verified at an address that it never had; associations between other hosts than the liar continue;
+    /// and after a long silence no keys are left.
     pub fn run(&self, data: &[u8]) -> Outcome {
         let mut input = Input(data);
         let number = input.below_many(self.moments.len());
@@ -202,7 +203,7 @@ impl Case {
         let (packets, bytes) = self.world.to_nobody;
         assert!(packets <= MOST_TO_NOBODY * self.outcome.changed, "{scenario}: {packets} packets to nobody");
         assert!(bytes <= self.world.accepted_bytes, "{scenario}: {bytes} bytes of data to nobody");
-        // Associations of others than the liar go on.
+        // Associations between other hosts than the liar continue.
         let is_honest = |&(one, other): &(usize, usize)| {
             !self.liars.contains(&one) && !self.liars.contains(&other) && (one, other) != (ANNE, BOB)
         };
@@ -256,8 +257,8 @@ impl Case {
         pairs().all(|(one, other)| is_shared(one, other) && is_shared(other, one))
     }
 
-    /// Whether data pass in both directions. Within the credit of an address that is not verified, data may go to it in vain until the
-    /// peer's own data arrive.
+    /// Whether data pass in both directions. Within the credit of an unverified address, data may be lost there until the peer's own data
+    /// arrive.
     fn data_pass(&mut self, one: usize, other: usize) -> bool {
         (0..ATTEMPTS).any(|_| {
             let sent = [self.world.send_data(one, other), self.world.send_data(other, one)];

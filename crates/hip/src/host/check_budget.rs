@@ -1,17 +1,17 @@
-//! How much a peer can have sent to addresses at which it was not verified: checks of the locators that it announces, and repetitions of
-//! answers that go there.
+//! Limits the packets that a peer can cause to addresses at which it was not verified: checks of the locators that it announces, and
+//! repetitions of answers that go there.
 //!
 //! A peer that lies about its addresses directs these packets at others. RFC 8046 section 5.6 allows data to such an address as far as the
 //! peer has sent data itself; checks are subject to the same principle here. A packet to an unverified address is charged, in packets and in
 //! bytes. Credited are the packets by which the peer announces addresses, all checks of an address that answers one of them (so that they went
 //! to the peer itself), and a little with time. Thus a host that moves honestly, however often, owes nothing in the end.
 //!
-//! What is due beyond the limits is not sent. One half of them is for the first checks of announced addresses and for answers to announcements
-//! alone: what others than the peer can cause, by a source that they have forged or by replays, does not use it up.
+//! Packets beyond the limits are not sent. One half of the limits is reserved for the first checks of announced addresses and for answers
+//! to announcements: packets that other hosts cause, by forged sources or by replays, do not use it up.
 
 use holdover_base::{Duration, Instant};
 
-/// The most packets that are owed: two announcements of four addresses none of which answers, with ten checks of each, and half as much again.
+/// The most packets that are owed: two announcements of four addresses without an answer, with ten checks of each, and half as much again.
 const MAX_PACKETS: u32 = 128;
 /// The most bytes that are owed, but for one packet: a check signed with Ed25519 or ECDSA P-256 has some 250 bytes, with RSA of 4096 bits 700.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 const FORGIVEN_EVERY: Duration = Duration::from_secs(2);
 const FORGIVEN_BYTES: u64 = MAX_BYTES / MAX_PACKETS as u64;
 
-/// What causes a packet to an unverified address.
+/// The cause of a packet to an unverified address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// An announcement of the peer.

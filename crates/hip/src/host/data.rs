@@ -111,7 +111,7 @@ impl Host {
 
     /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps translators' bindings alive, and shows the peer a
     /// changed binding: unlike a NOTIFY, it cannot be replayed. Between a relay and its client a NOTIFY goes with it (RFC 9028 section 4.10), and
-    /// if the peer `is_silent`: a peer without the association's keys learns only from a NOTIFY who the sender is.
+    /// if the peer `is_silent`: a peer without the association's keys identifies the sender only by a NOTIFY.
     ///
     /// # Errors
     ///

@@ -216,7 +216,7 @@ pub(super) struct Check {
     pub(super) address: IpAddr,
     pub(super) nonce: [u8; 16],
     pub(super) outgoing: Outgoing,
-    /// What was sent to the address since it was announced.
+    /// The amount sent to the address since it was announced.
     pub(super) sent: Amount,
 }
 

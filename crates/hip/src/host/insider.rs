@@ -1,4 +1,4 @@
-//! For the fuzz targets: packets of a host that lies, with MACs and signatures that are valid all the same, and sizes of a host's state.
+//! For the fuzz targets: packets of a host that lies, with valid MACs and signatures, and sizes of a host's state.
 
 use super::Host;
 use super::association::{Association, SessionKeys};

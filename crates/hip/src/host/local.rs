@@ -292,7 +292,7 @@ pub(super) fn decrypted(packet: &HipPacket, cipher: HipCipher, keys: &HipKeys) -
 }
 
 /// Adds ECHO_RESPONSE_UNSIGNED for each of these requests, as far as they fit: anyone on the path can add requests (RFC 7401 section
-/// 5.2.21). What has to follow them keeps its room.
+/// 5.2.21). Room is kept for the parameters that have to follow them.
 pub(super) fn push_echoes<'a>(builder: &mut Builder, requests: impl IntoIterator<Item = &'a Bytes>) {
     for data in requests {
         let len = builder.covered().len() + (4 + data.len()).next_multiple_of(8);

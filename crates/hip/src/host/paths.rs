@@ -20,7 +20,7 @@ pub(super) struct PeerAddress {
     pub(super) status: Status,
     preferred: bool,
     expires_at: Option<Instant>,
-    /// What the peer receives there.
+    /// The kind of traffic that the peer receives there.
     traffic: LocatorTraffic,
     /// The peer does not know it: packets of the peer come from it, behind a translator.
     is_translated: bool,
@@ -321,7 +321,7 @@ impl Paths {
         self.aged_at = now;
     }
 
-    /// What tests of paths depend on: the addresses that the peer has not left, and whether they are preferred.
+    /// The addresses that the peer has not left, and whether they are preferred: tests of paths depend on these.
     pub(super) fn in_use(&self) -> Vec<(IpAddr, bool)> {
         let in_use = self.addresses.iter().filter(|it| it.status != Status::Deprecated);
         in_use.map(|it| (it.address, it.preferred)).collect()

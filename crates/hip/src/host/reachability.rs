@@ -46,7 +46,7 @@ impl Default for PathCheckConfig {
 const FIRST_TESTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(1)];
 /// The time between tests while no path answers.
 const TEST_EVERY: Duration = Duration::from_secs(10);
-/// Tests go on for this long after data: a TCP retransmits every two minutes at least (`TCP_RTO_MAX` of Linux).
+/// Tests continue for this long after data: a TCP retransmits every two minutes at least (`TCP_RTO_MAX` of Linux).
 const TEST_AFTER_DATA: Duration = Duration::from_secs(130);
 /// The most other paths that are tested.
 const MOST_OTHERS: usize = 3;
@@ -84,7 +84,7 @@ pub(super) struct Reachability {
     change: Option<PathState>,
 }
 
-/// Tests that go on.
+/// Tests in progress.
 #[derive(Clone, Debug)]
 struct Round {
     /// That of the path in use is the first one, if it is suspected.
@@ -111,7 +111,7 @@ struct Detour {
     usual: Between,
     taken: Between,
     return_at: Instant,
-    /// Without a test of the usual path: what arrives there ends it.
+    /// The detour began without a test of the usual path: any packet that arrives there ends it.
     is_presumed: bool,
 }
 
@@ -120,12 +120,12 @@ struct Detour {
 pub(super) enum PathState {
     /// This path is silent, or presumed to be. Data takes the other one, if there is one.
     Silent { between: Between, instead: Option<Between>, is_presumed: bool },
-    /// This path answers again. For that time none had, or data had taken another path.
+    /// This path answers again. No path had answered for that time; or, without a time, data had taken another one.
     Answers { between: Between, after: Option<Duration> },
 }
 
 impl Reachability {
-    /// The addresses of a host have changed: what is known of the paths is outdated.
+    /// The addresses of a host have changed, so all knowledge of the paths is outdated.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

@@ -165,8 +165,8 @@ impl Association {
         check.into_iter().for_each(|check| check.sent = check.sent.plus(amount));
     }
 
-    /// The peer has announced an address while this host's own announcement is pending: both have moved. What was sent before went to an
-    /// address that the peer has left, or to a server that did not know the new one yet.
+    /// The peer has announced an address while this host's own announcement is pending: both have moved. Earlier packets went to an address
+    /// that the peer has left, or to a server that did not know the new one yet.
     pub(super) fn announce_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
         let is_due = self.updates.announcement.is_some() && self.updates.announced_to != Some(address);
         if !is_due || !self.may_send_to(now, address, Cause::Announcement) {
@@ -279,7 +279,7 @@ impl Association {
         true
     }
 
-    /// Third message: the peer is verified at this address. `from` is the source of the packet: what comes through a relay does not show that
+    /// Third message: the peer is verified at this address. `from` is the source of the packet: a packet through a relay does not show that
     /// another address is reachable.
     pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes, from: IpAddr) {
         let is_relay = self.paths.is_relay(from);

@@ -86,7 +86,7 @@ impl Responder {
         seen_at: IpAddr,
         offered: &[u8],
     ) -> Result<Builder, Dropped> {
-        // RFC 7401 section 6.7. What one network causes beyond its rate makes the puzzles of others no harder.
+        // RFC 7401 section 6.7. I1s of one network beyond its rate do not make the puzzles of others harder.
         if !self.sources.allows(now, seen_at, local.config.max_r1_per_source) {
             return Err(Dropped::Overload);
         }
@@ -110,8 +110,8 @@ impl Responder {
         Ok(r1)
     }
 
-    /// Checks the puzzle in an I2: it is this host's, for this initiator at this address, not expired, and solved. What follows takes time,
-    /// so that it counts as load.
+    /// Checks the puzzle in an I2: it is this host's, for this initiator at this address, not expired, and solved. The following steps take
+    /// time, so they count as load.
     pub(super) fn check<'a>(
         &'a mut self,
         local: &Local,

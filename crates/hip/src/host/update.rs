@@ -84,7 +84,7 @@ impl Association {
             self.divert(local, now, arrived);
         }
         self.finish_rekey(local);
-        // Restarts what was given up, now that the peer is heard again.
+        // Restarts exchanges that were given up, now that the peer is heard again.
         self.rekey_again(local, now);
         if self.updates.announcement.is_none() {
             self.announce_if_moved(local, now);

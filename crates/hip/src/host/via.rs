@@ -1,4 +1,5 @@
-//! Packets on their way through a server: where they came from, where answers go, and what a server forwards.
+//! Packets on their way through a server: their source, the destination of answers, and the packets that a server
+//! forwards.
 
 use core::net::IpAddr;
 

@@ -177,8 +177,8 @@ fn i1_from(world: &World, source: &str) -> Packet {
     i1.emit(address(source), world.places[1][0]).unwrap()
 }
 
-/// RFC 7401 section 6.7: R1s to one address are limited, so that a forged source does not direct a flood at it, and the flood makes nobody
-/// else's puzzle harder.
+/// RFC 7401 section 6.7: R1s to one address are limited, so that forged sources cannot direct a flood at it, and the flood does not make
+/// the puzzles of other hosts harder.
 // Claim: R1s to one network, and I2s from it, are limited, and make nobody else's puzzle harder; I2s with a valid solution count
 // as load; a peer with a reset R1 counter is accepted in the second exchange; an exchange may begin in CLOSING.
 // Tests: `attacks::an_i2_flood`, `attacks::a_reset_r1_counter`, `base_exchange::an_exchange_in_closing`,

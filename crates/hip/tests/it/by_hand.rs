@@ -43,7 +43,7 @@ pub(crate) struct ByHand {
     session: Option<Session>,
     next_id: u32,
     pub(crate) events: Vec<Event>,
-    /// What the host has sent last, also if it has dropped a packet.
+    /// The packets that the host has sent last, also if it has dropped a packet.
     last: Vec<Received>,
 }
 

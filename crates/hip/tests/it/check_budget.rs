@@ -65,7 +65,7 @@ fn repeated_lies_do_not_amplify() {
     assert!(own_packets >= 600 && packets >= 600, "each announcement is answered by one check: {packets}");
     assert!(packets <= own_packets + 64 + 60 + 1, "{packets} packets for {own_packets}");
     assert!(bytes <= own_bytes + 64 * 1024 + 120 * 256, "{bytes} bytes for {own_bytes}");
-    // It is at an address of its own, and says so: no slower than before.
+    // The host announces an address that it has: this takes no longer than before.
     world.forget_history();
     assert_eq!(time_to_move(&mut world, 0, &["192.0.2.77"]), ROUND_TRIP_AND_A_HALF);
 }
@@ -89,7 +89,7 @@ fn bytes_are_bounded_with_large_signatures() {
     assert!(world.dropped.contains(&(1, Dropped::Overload)));
 }
 
-/// Somebody on the path gives the peer's packets another source every 250 ms.
+/// A host on the path changes the source of the peer's packets every 250 ms.
 #[test]
 fn sources_that_change_do_not_amplify() {
     let mut world = World::established(63, &as_the_daemon());
@@ -123,8 +123,7 @@ fn verified_at(world: &World, peer: holdover_hip::identity::Hit, address: IpAddr
     world.events.iter().find(|(_, _, event)| *event == wanted).map(|(at, _, _)| *at)
 }
 
-/// Every move takes one and a half round trips, however often the host has moved: alone, twice in a row, and with addresses that nobody
-/// reaches.
+/// Every move takes one and a half round trips, however often the host has moved: alone, twice in a row, and with unreachable addresses.
 // Claim: An honest host is never slowed by the budget: 300 moves one second apart, each twice in a row, with seven more addresses that
 // nobody reaches, and of both hosts at once.
 // Tests: `check_budget::honest_moves_are_not_slowed`, `check_budget::honest_moves_of_both_hosts_are_not_slowed`
@@ -138,7 +137,7 @@ fn honest_moves_are_not_slowed() {
         places.extend(dead[..7].iter().map(String::as_str));
         world.move_to(0, &[&first]);
         world.run_for(Duration::from_millis(20));
-        // Nobody is at the others.
+        // No host has the other addresses.
         let (start, peer) = (world.now, world.hit(0));
         world.events.clear();
         world.move_to(0, &places);

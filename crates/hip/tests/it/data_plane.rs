@@ -35,7 +35,7 @@ fn numbers_windows_and_limits_are_the_hosts() {
     let replay = Err(DataError::Open(OpenError::Replay { number: 1 }));
     assert_eq!(accept(&mut world, first.spi, 1), replay);
     assert_eq!(accept(&mut world, first.spi ^ 1, 2), Err(DataError::NoAssociation));
-    // Beside the host's own data plane the numbers go on.
+    // The numbers continue beside the host's own data plane.
     assert_eq!(world.data(0), Ok(()));
     assert_eq!(world.hosts[0].assign(world.now, peer, 100).map(|it| it.number), Ok(3));
     // The limit of packets holds for both: the keys are changed.

@@ -169,7 +169,7 @@ fn settle(world: &mut World, case: u64, stage: &str) {
     assert_eq!(how_often(world, |it| matches!(it, Event::Failed { .. } | Event::Closed { .. })), [0, 0], "case {case}");
 }
 
-/// A NOTIFY with a signature of host 0, first undamaged, then damaged. Host 1 reports nothing but what was signed.
+/// A NOTIFY with a signature of host 0, first undamaged, then damaged. Host 1 reports only the signed content.
 fn damaged_notify(world: &mut World, case: u64) {
     let mut rng = Rng::split(case, "notify");
     let data = Bytes::from(vec![7; rng.below(60) as usize]);

@@ -193,7 +193,7 @@ fn tshark_decrypts() {
         for inner in [packet(datagram.clone()), packet(segment.clone()), packet(segment.clone())] {
             write(outbound.seal(&inner, &mut seeded(8)).unwrap()).unwrap();
         }
-        // The last byte is not what the checksum covers.
+        // The checksum does not cover the last byte.
         let mut damaged = packet(segment).emit().unwrap()[40..].to_vec();
         *damaged.last_mut().unwrap() ^= 1;
         write(outbound.seal_payload(6, &damaged, &mut seeded(8)).unwrap()).unwrap();
@@ -231,7 +231,7 @@ fn tshark_decrypts() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// What a value does not hold comes out as it went in: unknown options, reserved bits, extension headers.
+    /// Bytes without a field in the parsed value (unknown options, reserved bits, extension headers) come out as they went in.
     #[test]
     fn bytes_come_out_as_they_went_in(
         index in 0..4_usize, option in vec(any::<u8>(), 0..16), reserved in 0..8_u8, has_extension: bool, data in vec(any::<u8>(), 0..100),

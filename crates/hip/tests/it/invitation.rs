@@ -1,4 +1,4 @@
-//! Invitations: a stranger that knows the secret becomes a peer, once; nobody else does.
+//! Invitations: only a stranger that knows the secret becomes a peer, and only once.
 
 use bytes::Bytes;
 use holdover_base::Duration;

@@ -206,7 +206,7 @@ fn a_client_need_not_send_relay_hmac() {
 }
 
 /// RFC 9028 section 4.7.2: an I2 with UDP-ENCAPSULATION may not come through a relay. Here the initiator cannot know, because RELAY_TO is
-/// removed on the way; the responder tells it.
+/// removed on the way; the responder notices it.
 #[test]
 fn udp_encapsulation_is_refused_by_way_of_a_relay() {
     let mut world = world(14, false);

@@ -163,8 +163,8 @@ pub(crate) fn between_clients_with(config: &HostConfig, seed: u64, links: [u64; 
     world
 }
 
-/// Neither waits for the other one's check before it announces its own address to the other one's new one: the exchange of the second one
-/// takes half a round trip longer than that of the first one.
+/// Each client announces its own address to the other's new one without waiting for the other's check. The exchange of the second client
+/// takes half a round trip longer than that of the first.
 // Claim: Two clients of a rendezvous server that move at once have verified each other after two round trips between them and one
 // to the server at the latest, in every order in which their packets may reach it.
 #[test]
@@ -240,7 +240,7 @@ fn has(packet: &HipPacket, kind: u16) -> bool {
     packet.parameters.iter().any(|it| it.kind() == kind)
 }
 
-/// What the server forwards does not show where its client is. Behind the signature anyone can add such a request.
+/// A forwarded packet does not show where the server's client is. Anyone on the path can add such a request behind the signature.
 // Claim: A rendezvous server forwards an announcement also if it checks an address besides, and no check alone, signed or not; its client
 // answers no check that came by way of the server.
 // Tests: `rendezvous::a_check_alone_is_not_forwarded`
@@ -329,7 +329,7 @@ fn forged_relayed_packets_are_dropped() {
     }
     assert_eq!(world.dropped, [(1, Dropped::Mac), (1, Dropped::Mac)]);
     assert_eq!(world.count(1, PacketType::R1), 0);
-    // RFC 8004 section 4.3.2: nor an opportunistic one that was relayed.
+    // RFC 8004 section 4.3.2: a relayed opportunistic I1 is not accepted either.
     let packet = HipPacket { receiver: Hit::UNSPECIFIED, ..i1 }.emit(address("203.0.113.3"), dst).unwrap();
     world.deliver(&packet);
     assert_eq!(world.dropped[2], (1, Dropped::Policy));

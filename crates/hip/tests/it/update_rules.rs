@@ -1,4 +1,4 @@
-//! Rules for UPDATEs of a peer of another make, of replays, and of what others have added on the way.
+//! Rules for UPDATEs of another implementation, for replays, and for parameters added on the way.
 
 use std::net::IpAddr;
 

@@ -200,7 +200,7 @@ impl Core {
         }
     }
 
-    /// The same of a closed association, without any more waiting.
+    /// The same for a closed association, without further waiting.
     pub(super) fn deliver_all(&mut self, now: Instant, peer: Hit) {
         if let Some(state) = self.peers.get_mut(&peer) {
             state.order.close();

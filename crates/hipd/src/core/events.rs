@@ -109,7 +109,7 @@ impl Core {
                     peer.note_silence(instead.is_some());
                 }
                 if instead.is_some() {
-                    // What was sent on the silent path is lost.
+                    // Packets sent on the silent path are lost.
                     peer.note_path_change(now);
                     self.wake_after_move(now, hit);
                 }
@@ -133,7 +133,7 @@ impl Core {
             }
             Event::Joined { invitation, data, .. } => self.offers.note_joined(*invitation, hit, data),
             Event::Registered { .. } => {
-                // Announcements that the server did not forward before are not to wait for their timers.
+                // Announcements that the server did not forward before are repeated at once, not at their timers.
                 let moving = self.peers.iter().filter(|(_, peer)| peer.contact.is_moving());
                 for peer in moving.map(|(&peer, _)| peer).collect::<Vec<Hit>>() {
                     let _ = self.host.announce(now, peer);
@@ -144,7 +144,7 @@ impl Core {
         self.notes.push_back(Note { event, after });
     }
 
-    /// An association is there, after the exchange or a new one.
+    /// An association is established, by the first exchange or a later one.
     fn handle_established(&mut self, now: Instant, hit: Hit, came: Option<Way>) {
         let locators = self.host.locators_towards(hit, &self.locators);
         let peer = self.peers.entry(hit).or_default();
@@ -196,7 +196,7 @@ impl Core {
             self.drain_wake(now, hit);
         } else if let Some(peer) = peer {
             let longest = if peer.last_data.is_empty() { ACK } else { FULL };
-            // What exceeds the credit of the new address would be lost.
+            // Packets beyond the credit of the new address would be lost.
             if self.host.has_path(now, hit, longest) {
                 peer.note_path_change(now);
                 self.wake_after_move(now, hit);

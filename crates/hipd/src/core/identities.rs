@@ -105,7 +105,7 @@ impl Identities {
 
     /// Sets the hosts without HIP: at most [`MAX_HOSTS`](crate::files::MAX_HOSTS), with HITs and addresses that differ. Associations of others end.
     pub fn set_hosts(&mut self, now: Instant, hosts: Vec<PlainHost>, rng: impl Fn() -> Box<dyn CryptoRng + Send>) {
-        // A host that comes back later has used some of them.
+        // A host that comes back later may have used some of these numbers.
         self.config.host.r1_counter = self.next_r1_counter();
         let gone: Vec<u8> = self
             .hosts

@@ -84,7 +84,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// A host without addresses and peers. `rng` must be cryptographic.
+    /// A host without addresses or peers. `rng` must be cryptographic.
     pub fn new(keys: KeyPair, config: CoreConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
         Self {
             host: Host::new(keys, config.host.clone(), rng),
@@ -221,7 +221,7 @@ impl Core {
         }
     }
 
-    /// Forgets a peer and what waits of it.
+    /// Forgets a peer and its waiting packets.
     pub(super) fn forget_peer(&mut self, hit: Hit) {
         if let Some(mut state) = self.peers.remove(&hit) {
             state.order.discard(&mut self.reordering);
@@ -444,7 +444,7 @@ impl Core {
         }
     }
 
-    /// Passes a packet between this host's programs and a peer through the mechanisms.
+    /// Runs a packet between this host's programs and a peer through the mechanisms.
     fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
         self.hold(now, peer, direction, &mut packet);
         if let Some(state) = self.peers.get_mut(&peer).filter(|state| state.wake.is_some()) {
@@ -497,7 +497,7 @@ impl Core {
         let mtu = match self.fit(now, peer, &packet) {
             Fit::Whole => None,
             Fit::InFragments(mtu) => Some(mtu),
-            // It takes neither a sequence number nor credit.
+            // The packet uses no sequence number and no credit.
             Fit::TooLong => return,
         };
         match self.host.begin_seal(now, &packet) {
@@ -552,7 +552,7 @@ impl Core {
             return;
         }
         if let Ok(error) = IcmpError::quoting_packet(Unreachable::Host, packet) {
-            // From the peer: in IPv4 that is its LSI.
+            // The error comes from the peer: in IPv4, from its LSI.
             self.deliver(Packet::new(packet.dst, packet.src, error));
         }
     }

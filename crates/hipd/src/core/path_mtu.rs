@@ -89,7 +89,7 @@ pub(super) enum Fit {
     Whole,
     /// In fragments of at most this many bytes.
     InFragments(usize),
-    /// Not at all: its program was told.
+    /// Not at all: its program got an ICMP error.
     TooLong,
 }
 

@@ -5,9 +5,9 @@
 //! the new path's: it overfills the queue of the new path for ten round trips (BBR), whose losses then stop the program's data for a round
 //! trip.
 //!
-//! So packets of the new path wait for the former path's: sequence numbers of ESP tell when these are complete. What waits is delivered a
-//! little faster than it arrives, until it waits no longer: at once, it would be a burst of the former path's whole queue. A former path
-//! without a packet for 25 ms is over, so that a move that breaks the former path delays nothing for longer.
+//! So packets of the new path wait for the former path's: ESP's sequence numbers show when these are complete. Waiting packets are
+//! delivered a little faster than they arrive, until none waits: delivered all at once, they would be a burst of the former path's whole
+//! queue. A former path without a packet for 25 ms is over, so that a move that breaks the former path delays nothing for longer.
 
 use std::collections::VecDeque;
 
@@ -75,7 +75,7 @@ impl Change {
         Some(arrived + self.lag?.saturating_sub(gained))
     }
 
-    /// The time of the end of the former path if nothing more arrives over it.
+    /// When the former path counts as over, if nothing more arrives over it.
     fn gives_up_at(&self) -> Instant {
         (self.former.at + SILENCE).min(self.began_at + LONGEST)
     }
@@ -234,7 +234,7 @@ mod tests {
         (IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)), IpAddr::V4(Ipv4Addr::new(10, network, 0, 2)))
     }
 
-    /// A receiver, and when it delivered which numbers.
+    /// A receiver, and the numbers that it has delivered, with their times.
     #[derive(Default)]
     struct Receiver {
         order: PathOrder,
@@ -287,7 +287,7 @@ mod tests {
             self.deliver_waiting(at);
         }
 
-        /// Packets that arrive as given, in milliseconds; what they make of it.
+        /// Receives packets that arrive at these times, in milliseconds; returns the deliveries.
         fn after(mut arrivals: Vec<(u64, Path, u64)>) -> Vec<(Duration, u64)> {
             let mut receiver = Self::default();
             arrivals.sort_by_key(|(at, ..)| *at);
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_path_that_flaps_delays_no_packet_for_longer() {
-        // Each 200 ms another path, and a gap. All carry packets all the time, so that none is over.
+        // The path changes every 200 ms, with a gap. All paths carry packets all the time, so that none counts as over.
         let paths = [WIFI, LTE, path(3)];
         let arrivals: Vec<_> = (0..300_u64)
             .flat_map(|step| {

@@ -147,7 +147,7 @@ impl PeerState {
         change.is_some()
     }
 
-    /// No answer came back on a path; `is_replaced` if another one answers.
+    /// No answer came back on a path; `is_replaced` if another path answers.
     pub(super) const fn note_silence(&mut self, is_replaced: bool) {
         self.counters.silent_paths += 1;
         self.is_silent = !is_replaced;

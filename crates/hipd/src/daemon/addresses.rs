@@ -69,8 +69,8 @@ impl Addresses {
         while let Ok(Some(_)) = self.monitor.receive() {}
     }
 
-    /// The source addresses for packets to these peers, the first one first, and to the default route; then those of before the last change
-    /// that are still there.
+    /// The source addresses for packets to these peers, in their order, and to the default route; then those from before the last change
+    /// that still exist.
     ///
     /// # Errors
     /// The query fails.

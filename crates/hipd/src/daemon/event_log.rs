@@ -1,4 +1,4 @@
-//! The log of what happens to associations.
+//! The log of events of associations.
 
 use holdover_base::Duration;
 use holdover_hip::host::Event;

@@ -42,12 +42,12 @@ mod tests {
     fn an_identification_comes_again_after_all_others() {
         let ids = FragmentIds::new();
         let (own, peer) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([198, 51, 100, 1]));
-        // Those of IPv4.
+        // Identifications of IPv4.
         let seen: BTreeSet<u16> = (0..u16::MAX).map(|_| ids.next(own, peer) as u16).collect();
         assert!(seen.len() == usize::from(u16::MAX) && !seen.contains(&0));
     }
 
-    /// The distance between identifications for two destinations is another one in each run, so that one of them does not show the other.
+    /// The distance between the identifications for two destinations differs in each run, so that one of them does not reveal the other.
     #[test]
     fn those_of_one_destination_do_not_show_those_of_another() {
         let [own, one, another] = [1, 2, 3].map(|number| IpAddr::from([192, 0, 2, number]));
@@ -58,7 +58,7 @@ mod tests {
                 ids.next(own, another).wrapping_sub(first)
             })
             .collect();
-        // Some may be equal by chance, once in some ten million runs.
+        // Two distances may be equal by chance, once in some ten million runs.
         assert!(distances.len() >= 19, "{distances:?}");
     }
 }

@@ -32,7 +32,7 @@ enum Found {
 
 impl SocketDiag {
     /// # Errors
-    /// The kernel cannot be asked at all.
+    /// The kernel does not accept queries at all.
     pub(crate) fn open(interface: u32) -> io::Result<Self> {
         let mut diag = Self { diag: InetDiag::open()?, interface, silent: Vec::new() };
         diag.silent = [TCP, UDP].into_iter().filter(|&protocol| !diag.knows(protocol)).collect();

@@ -109,7 +109,7 @@ pub struct Daemon {
     addresses: Addresses,
     control: Requesters,
     metrics: Option<Scrapes>,
-    /// Dropped after the TUN device: the next daemon finds its name free.
+    /// Dropped after the TUN device, so that the next daemon finds the device's name free.
     _ownership: Ownership,
     stop: SignalInput,
     reload: SignalInput,
@@ -123,7 +123,7 @@ pub struct Daemon {
     inner_buffer: BytesMut,
     /// Packets of the network that are being read.
     received: Vec<Packet>,
-    /// A peer was found elsewhere.
+    /// A peer was found at another address.
     is_elsewhere: bool,
     r1_counter_file: Option<R1CounterFile>,
     settings: Settings,

@@ -3,8 +3,8 @@
 //! A TUN device does not show on which interface a forwarded packet arrived, so rules (`ip-rule(8)`) do: packets from the hosts' interface to
 //! peers are looked up in a table of their own, whose routes are the only ones to the device. Packets for others from peers' addresses that
 //! came on any other interface are forged, and dropped; packets for this host itself are not, as the kernel's local table comes first.
-//! After the daemon's end the table's last route refuses what would leave in the clear: the rule that leads to it stays until the daemon
-//! starts without hosts.
+//! After the daemon's end the table's last route refuses packets that would leave in the clear: the rule that leads to it stays until the
+//! daemon starts without hosts.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -59,7 +59,7 @@ impl Routing {
         Ok(routing)
     }
 
-    /// For hosts behind `interface`, and the TUN device with this name and index; in place of what was installed before.
+    /// For hosts behind `interface`, and the TUN device with this name and index; in place of the former rules and routes.
     ///
     /// # Errors
     /// The kernel refuses.

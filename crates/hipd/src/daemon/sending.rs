@@ -4,8 +4,8 @@
 //! header (`IPPROTO_RAW`, `raw(7)`). Data in UDP is sent by the UDP socket, in runs of equal datagrams that pass the network stack as one
 //! (`UDP_SEGMENT`, `udp(7)`).
 //!
-//! What exceeds the path's MTU is cut into fragments here, also data in UDP, each with its IP header: the kernel refuses a packet with a
-//! header that exceeds its interface's MTU, and sets "don't fragment" on other data so that routers report theirs.
+//! Packets that exceed the path's MTU are cut into fragments here, also data in UDP, each fragment with its IP header: the kernel refuses a
+//! packet with a header that exceeds its interface's MTU, and sets "don't fragment" on other data so that routers report their MTUs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -72,7 +72,7 @@ struct Path {
 struct Message {
     kind: Kind,
     to: SocketAddr,
-    /// Of a datagram; a packet has its header.
+    /// The path of a datagram; a packet has its header.
     path: Option<Path>,
     /// Header and payload, or payloads.
     pieces: [Bytes; 2],
@@ -88,7 +88,7 @@ struct Run {
     path: Path,
     segment: usize,
     count: usize,
-    /// The last one is shorter: nothing may follow.
+    /// The last datagram is shorter, so none may follow it.
     is_closed: bool,
 }
 
@@ -463,7 +463,7 @@ mod tests {
         assert!(senders.joins.load(Ordering::Relaxed), "runs that are short enough are still sent");
     }
 
-    /// A destination that the socket may not send to (`EACCES`): each datagram is counted, and what follows is sent.
+    /// A destination that the socket may not send to (`EACCES`): each datagram is counted, and the following ones are sent.
     #[test]
     fn each_datagram_that_is_refused_is_counted() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(senders.send(&mut batch), 7);
     }
 
-    /// The system takes no runs from this device: it is asked once, and all later datagrams are sent by themselves.
+    /// The system takes no runs from this device: it is tried once, and all later datagrams are sent by themselves.
     #[test]
     fn runs_are_given_up_where_no_device_takes_them() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -80,7 +80,7 @@ impl Workers {
     /// # Errors
     /// A thread cannot be started.
     pub(super) fn start(senders: &Arc<Senders>) -> io::Result<Self> {
-        // Of the cores that this process may use.
+        // The number of cores that this process may use.
         Self::start_beside(thread::available_parallelism().map_or(0, |cores| cores.get() - 1), senders)
     }
 
@@ -162,7 +162,7 @@ impl Workers {
                 break;
             }
         }
-        // Another thread is at it.
+        // Another thread is sending.
         let mut result = lock(&opened.result);
         loop {
             match result.take() {
@@ -201,7 +201,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Sends what is queued.
+    /// Sends all queued packets.
     fn drop(&mut self) {
         // Under the lock: a thread that has just found nothing to do waits by now.
         let jobs = lock(&self.shared.jobs);

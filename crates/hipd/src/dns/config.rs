@@ -47,7 +47,7 @@ impl Resolvers {
         Self { addresses: vec![address], ..Self::with(&defaults) }
     }
 
-    /// Those in a text like that of the file; lines that are not understood count for nothing, as for the C library. `None` without any.
+    /// The resolvers in a text in the file's format; unknown lines are ignored, as by the C library. `None` without any resolver.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (mut config, _) = Config::parse_with_errors(text);
         config.glibc_normalize();

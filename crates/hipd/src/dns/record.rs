@@ -100,7 +100,7 @@ impl HipRecord {
     }
 }
 
-/// A name with its final dot. What has a meaning in zone files is escaped by its number (RFC 1035 section 5.1).
+/// A name with its final dot. Characters with a meaning in zone files are escaped by their number (RFC 1035 section 5.1).
 fn in_zone_file(name: &DomainName) -> String {
     let mut text = name.fmt_with_dot().to_string().replace("\\ ", "\\032");
     for special in ['(', ')', ';', '"', '@', '$'] {

@@ -79,7 +79,7 @@ impl Resolver {
 
     fn ask(&self, server: SocketAddr, name: &DomainName, rtype: Rtype) -> io::Result<Reading> {
         match self.ask_once(server, name, rtype, true)? {
-            // Servers that do not know EDNS (RFC 6891 section 6.2.2).
+            // Servers without EDNS answer so (RFC 6891 section 6.2.2).
             Reading::Failed(OptRcode::FORMERR | OptRcode::NOTIMP) => self.ask_once(server, name, rtype, false),
             reading => Ok(reading),
         }

@@ -230,7 +230,7 @@ fn a_host_is_found_by_its_name() {
     assert!(found.addresses.is_empty() && found.server_addresses.is_empty());
 }
 
-/// A zone, or whoever forges it, cannot point a host at itself, at a group, or at its own link.
+/// A zone, genuine or forged, cannot point a host at itself, at a multicast group, or at its own link.
 // Claim: Addresses in the DNS that are of no host elsewhere (unspecified, loopback, multicast, broadcast, link-local, HITs, IPv4 in IPv6)
 // are ignored, those of rendezvous servers too, and named with the reason.
 #[test]
@@ -393,7 +393,7 @@ fn dnssec_is_required_on_demand() {
     };
     assert_eq!(find(Zone { is_validated: true, ..zone.clone() }).unwrap().proof, Proof::Validated);
     assert!(matches!(find(zone), Err(DnsError::NotValidated { .. })));
-    // What a resolver elsewhere says counts only if the administrator trusts the path.
+    // The AD bit of a remote resolver counts only if the administrator trusts the path.
     let remote: SocketAddr = "192.0.2.53:53".parse().unwrap();
     let of = |trusts_ad| Resolver::new(Resolvers { trusts_ad, ..Resolvers::one(remote) });
     assert!(!of(false).is_trusted(remote) && of(true).is_trusted(remote));
@@ -426,7 +426,7 @@ fn answers_to_other_questions_are_ignored() {
         let of = |text, rtype| Query::new(id, &name(text), rtype, false);
         let [other_name, other_type] = [of("host.example.net", Rtype::A), of("host.example.org", Rtype::AAAA)]
             .map(|query| forged.reply(&Message::from_octets(query.bytes()).unwrap()));
-        // Another id, a question, another opcode, another name, another type; too short for a message; and what was sent.
+        // Another id, a question, another opcode, another name, another type; too short for a message; and the query itself.
         let wrong = [changed(0, 1), changed(2, 0x80), changed(2, 0x08), other_name, other_type, reply[..11].to_vec()];
         wrong.into_iter().chain([query.as_slice().to_vec(), right.reply(query)]).collect()
     });
@@ -434,7 +434,7 @@ fn answers_to_other_questions_are_ignored() {
     assert_eq!(answer.records, [[192, 0, 2, 7]]);
 }
 
-/// Nor does an answer that comes from another port.
+/// An answer from another port is ignored.
 #[test]
 fn answers_from_other_ports_are_ignored() {
     let (server, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -480,7 +480,7 @@ fn a_server_that_fails_is_passed_over() {
         let answer = MessageBuilder::new_vec().start_answer(query, Rcode::SERVFAIL).unwrap();
         vec![answer.finish()]
     });
-    // Nobody is there: ICMP says so.
+    // No server listens there: the kernel reports the ICMP error.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let zone = Zone::of(&[("host.example.org", Data::V4("192.0.2.7"))]);
     // It knows no EDNS, and leaves out the question that it could not read.

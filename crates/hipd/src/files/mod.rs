@@ -39,7 +39,7 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// Why a file of hosts is unusable. `E` says what is wrong with one of them.
+/// Why a file of hosts is unusable. `E` is the problem of one host.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError<E: std::error::Error + 'static> {
     /// It cannot be read.

@@ -11,7 +11,7 @@ use super::{FileError, WriteError, read_toml, replace};
 const FILE: &str = "r1_counter.toml";
 /// Not secret; like the others that the daemon writes.
 const MODE: u32 = 0o600;
-/// How many generations are reserved by one write: at one in a minute at most, an hour's.
+/// The number of generations that one write reserves: with at most one a minute, enough for an hour.
 const RESERVED: u64 = 64;
 
 /// Why the file is unusable.
@@ -20,11 +20,11 @@ pub type R1CounterFileError = FileError<Infallible>;
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// The first number that was not used by an earlier run, nor will be by this one.
+    /// The first number that neither an earlier run has used nor this one will use.
     next: u64,
 }
 
-/// The file, and what it says.
+/// The file, and its content.
 #[derive(Debug)]
 pub struct R1CounterFile {
     path: PathBuf,
@@ -32,8 +32,8 @@ pub struct R1CounterFile {
 }
 
 impl R1CounterFile {
-    /// The file of a directory, and the first counter of this run: calendar time in seconds since 1970, or what the file says if that is
-    /// greater. It is reserved before it is used.
+    /// The file of a directory, and the first counter of this run: calendar time in seconds since 1970, or the number in the file if that
+    /// is greater. It is reserved before it is used.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl R1CounterFile {
     ///
     /// # Errors
     ///
-    /// The file cannot be written. Only later generations ask for it again.
+    /// The file cannot be written. It is not written again before the next reservation is due.
     pub fn reserve(&mut self, next: u64) -> Result<(), WriteError> {
         if next.saturating_add(RESERVED / 2) <= self.reserved {
             return Ok(());

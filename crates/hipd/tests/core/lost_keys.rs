@@ -13,7 +13,7 @@ use crate::{SECOND, data_in_flight, talking};
 const HOME: Translator =
     Translator { outside: std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)), port: 40_000 };
 
-/// A world whose host 0 is behind a translator, and in host 1's file at an address where it is not.
+/// A world in which host 0 is behind a translator, and host 1's file has a wrong address of it.
 fn behind_a_translator() -> World {
     let mut world = talking(Via::Udp);
     world.move_behind(HOME, &["192.168.1.2"]);

@@ -1,4 +1,4 @@
-//! The MTU of paths: what programs are told, and what leaves in fragments.
+//! The MTU of paths: ICMP errors to programs, and packets that leave in fragments.
 
 use bytes::Bytes;
 use holdover_base::Duration;

@@ -6,7 +6,7 @@ use holdover_hipd::files::Via;
 use super::{SECOND, talking};
 
 const EVERY: Duration = Duration::from_millis(1);
-/// From the move on, as many packets.
+/// The number of packets sent from the move on.
 const COUNT: u64 = 1500;
 
 /// The server sends all the time; the queue of the mobile host's former path takes 60 ms longer than that of its new one. Both paths carry

@@ -58,7 +58,7 @@ struct Site {
     peer: Identities,
     hits: Vec<Hit>,
     via: Via,
-    /// What hosts and the router's programs received, and the peer's programs.
+    /// Packets received at the router, by hosts and by programs, and by the peer's programs.
     got: [Vec<(Side, Packet)>; 2],
     /// Packets between both.
     sent: Vec<Packet>,
@@ -136,7 +136,7 @@ impl Site {
         }
     }
 
-    /// What the peer's programs receive of a packet at the router.
+    /// Sends a packet at the router; returns the packets that the peer's programs receive.
     fn sent_to_peer(&mut self, side: Side, packet: &Packet) -> Vec<Packet> {
         let packet = Packet::parse_to_forward(packet.emit().unwrap(), Checksums::Verify).unwrap();
         self.router.handle_inner(self.now, side, packet);
@@ -144,7 +144,7 @@ impl Site {
         self.got[1].drain(..).map(|(_, packet)| packet).collect()
     }
 
-    /// What the router passes to hosts of a packet of the peer's programs.
+    /// Sends a packet of the peer's programs; returns the packets that the router passes to hosts.
     fn sent_to_hosts(&mut self, packet: &Packet) -> Vec<Packet> {
         let packet = Packet::parse_to_forward(packet.emit().unwrap(), Checksums::Verify).unwrap();
         self.peer.handle_inner(self.now, Side::Programs, packet);
@@ -264,7 +264,7 @@ fn errors_quote_what_their_receiver_has_sent() {
     for (index, own) in [(0, "192.168.7.10"), (0, "fd00:7::10"), (1, "192.168.7.11"), (2, "fd00:7::12")] {
         let own = address(own);
         let peer = if own.is_ipv4() { lsi } else { hit };
-        // Of the peer about a packet of the host.
+        // An error of the peer about a packet of the host.
         let sent = Packet::new(own, peer, datagram(4000, 9));
         let came = site.sent_to_peer(Side::Hosts, &sent).remove(0);
         let error = IcmpError::quoting_packet(Unreachable::Port, &came).unwrap();
@@ -274,7 +274,7 @@ fn errors_quote_what_their_receiver_has_sent() {
         let quoted = error.quoted().unwrap();
         assert_eq!((error.kind, quoted.src, quoted.dst), (Unreachable::Port, own, peer));
         assert_eq!(quoted.ports(), Some([4000, 9]));
-        // Of the host, or of a router, about a packet of the peer, on the flow that the host has used.
+        // An error of the host, or of a router, about a packet of the peer, on the flow that the host has used.
         let came = site.sent_to_hosts(&Packet::new(hit, site.hit(index), datagram(9, 4000))).remove(0);
         assert_eq!((came.src, came.dst), (peer, own));
         for (side, reporter) in [
@@ -296,7 +296,7 @@ fn errors_quote_what_their_receiver_has_sent() {
                 assert_eq!(error.kind, expected);
             }
         }
-        // Of a guest, whose packets the router forwards, and of anyone about a packet of another peer.
+        // An error of a guest, whose packets the router forwards, and one of any host about a packet of another peer.
         let error = IcmpError::quoting_packet(Unreachable::Port, &came).unwrap();
         let guest = address(if own.is_ipv4() { "192.168.8.2" } else { "fd00:8::2" });
         assert!(site.sent_to_peer(Side::Programs, &Packet::new(guest, peer, error)).is_empty());
@@ -326,7 +326,7 @@ fn unknown_peers_do_not_reach_hosts() {
     assert!(site.sent_to_hosts(&Packet::new(hit, site.hit(0), datagram(1, 2))).is_empty());
 }
 
-/// A peer that cannot be reached, and an LSI of nobody, are reported by the address that the host has asked for.
+/// A host gets an ICMP error for an unreachable peer, and for an LSI that no peer has, from the address to which it has sent.
 #[test]
 fn unreachable_peers_are_reported_to_hosts() {
     let mut site = Site::new(Via::Ip);
@@ -339,7 +339,7 @@ fn unreachable_peers_are_reported_to_hosts() {
         let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
         assert_eq!((error.kind, error.quoted().unwrap().dst), (Unreachable::Host, dst));
     }
-    // What else is not for peers is dropped.
+    // Other packets that are not for peers are dropped.
     let before = site.router.counters().not_for_hits;
     for dst in ["203.0.113.9", "2001:db8::1"] {
         let own = address(if dst.contains(':') { "fd00:7::12" } else { "192.168.7.10" });

@@ -7,7 +7,7 @@ use holdover_hipd::files::{R1CounterFile, Via};
 use crate::SECOND;
 use crate::world::{Translator, World};
 
-/// Host 0 is where host 1's file does not say, so that it always initiates.
+/// Host 1's file has a wrong address of host 0, so that host 0 always initiates.
 const HOME: Translator = Translator { outside: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)), port: 40_000 };
 
 /// Whether host 0's datagram opens an association within 10 s.
@@ -17,7 +17,7 @@ fn talks(world: &mut World, number: u64) -> bool {
     world.numbers(1).contains(&number)
 }
 
-/// Host 1 is stopped after an association, and runs again while its clock says less.
+/// Host 1 is stopped after an association, and started again after its clock was set back.
 #[test]
 fn a_clock_set_back_between_two_runs() {
     let directory = std::env::temp_dir().join(format!("holdover-hip-clock-{}", std::process::id()));

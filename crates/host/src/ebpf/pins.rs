@@ -100,7 +100,7 @@ impl Pins {
         }
         let (Some(layout), Some(own)) = (self.directory.file_name(), self.directory.parent()) else { return Ok(()) };
         let renamed = own_directory(own.parent().unwrap_or(own), index)?;
-        // Of an interface that had this index before.
+        // Remove the pins of an interface that had this index before.
         remove(&renamed);
         fs::rename(own, &renamed)?;
         self.directory = renamed.join(layout);

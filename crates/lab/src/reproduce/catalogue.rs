@@ -344,10 +344,10 @@ pub struct Claim {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Explains {
-    /// That the claim fails.
+    /// The cause explains why the claim fails.
     #[default]
     Fails,
-    /// That it holds.
+    /// The cause explains why the claim holds.
     Holds,
 }
 

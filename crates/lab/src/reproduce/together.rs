@@ -47,7 +47,7 @@ pub struct Together {
     pub compatible_beyond_chance: Option<usize>,
     /// The number of pairs of claims that each hold at some setting.
     pub compared: usize,
-    /// Those that hold at no setting together, neither of the survey nor of the page; the least likely by chance first.
+    /// Pairs that hold together at no setting of the survey or of the page; those least likely by chance first.
     pub pairs: Vec<Pair>,
 }
 

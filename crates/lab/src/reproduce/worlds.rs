@@ -45,7 +45,7 @@ struct Worlds {
 #[serde(deny_unknown_fields)]
 struct World {
     id: String,
-    /// How many parts of the claim are false in turn.
+    /// The number of worlds in which the claim is false, each in another of its parts.
     refuted: i64,
     /// The script.
     world: String,

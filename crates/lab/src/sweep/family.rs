@@ -191,7 +191,7 @@ fn advance_before(mut world: World, until: Instant) -> (World, Option<Ending>) {
         }
         let Some(before) = world.try_copy() else { return (world, None) };
         let ending = world.advance_to(world.now() + step);
-        // Nothing is left to happen in this run; in others there may be an outage.
+        // No event is left in this run. Others of the family may still have an outage.
         if world.depends_on_outages_to() >= until || ending == Some(Ending::Idle) {
             return (before, None);
         }

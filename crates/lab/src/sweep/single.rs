@@ -66,7 +66,7 @@ pub(super) fn run_to_end(world: &mut World, unwanted: impl Fn() -> bool) -> Opti
     }
 }
 
-/// As in the journal.
+/// The name of an ending in the journal.
 const fn name(ending: Ending) -> &'static str {
     match ending {
         Ending::AllDone => "all-done",

@@ -13,8 +13,8 @@
 //! one each.
 //!
 //! Not modelled: propagation time (0.13 us over 40 m), bit errors within the range, capture, hidden stations and EIFS. A station out of
-//! range neither hears others nor is heard, so its attempts take no airtime. A frame that arrives while others already count down their
-//! backoff contends when the medium is next idle.
+//! range hears no other station and is heard by none, so its attempts take no airtime. A frame that arrives while others already count down
+//! their backoff contends when the medium is next idle.
 
 mod buffer;
 mod channel;

@@ -38,7 +38,7 @@ struct Probing {
     bytes_behind: u32,
     /// The end of the last probe; before the first one SND.UNA.
     end: Seq,
-    /// When all probes were acknowledged, SND.UNA. The bitmask, which answers the last of them, may follow.
+    /// SND.UNA when all probes were acknowledged. The bitmask, which answers the last of them, may follow.
     acknowledged_at: Option<Seq>,
 }
 

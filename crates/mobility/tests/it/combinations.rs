@@ -141,7 +141,7 @@ fn every_segment_in_a_new_cell_has_the_small_window() {
         Mechanisms { freeze: Some(freeze), new_cell_window, ..Mechanisms::default() },
     ] {
         let mut script = Script::new(mechanisms);
-        // Windows are not scaled: the SYNs do not say so.
+        // Windows are not scaled: the SYNs have no Window Scale option.
         let syn = |packet| change(packet, |segment| (segment.seq, segment.flags) = (Seq::new(0), Flags::SYN));
         script.peer(syn(from_peer(0, 0)));
         script.passes(flags(syn(from_host(1, 60_000)), Flags::ACK));

@@ -16,7 +16,7 @@ fn reno() -> Config {
     config
 }
 
-/// The server has four segments outstanding, none of which arrives.
+/// The server has four segments outstanding; all are lost.
 fn cut_off(longest_s: u64) -> Ends {
     let ebsn = Some(EbsnConfig { longest: ms(longest_s * 1000) });
     let server = Mechanisms { ebsn, ..Mechanisms::default() };

@@ -306,7 +306,7 @@ fn a_wrong_prediction_is_taken_back_at_once() {
     assert_eq!(script.host(from_host(1001, 400)).window, 400);
 }
 
-/// Neither a cut nor a recovery comes.
+/// No cut and no recovery follows.
 #[test]
 fn nothing_stays_frozen_longer_than_its_deadline() {
     let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });

@@ -18,7 +18,7 @@ impl Script {
         Self(HoldOpen::new(config))
     }
 
-    /// The host sends. What goes on, and the answer.
+    /// The host sends. Returns the forwarded segment, and the answer.
     fn host(&mut self, at: Instant, mut packet: Packet) -> (Segment, Option<Segment>) {
         assert_eq!(self.0.handle_packet(at, Direction::Outgoing, &mut packet), Verdict::Pass);
         let answer = self.0.poll_transmit(at).map(|injected| {
@@ -30,7 +30,7 @@ impl Script {
         (tcp_of(&packet).clone(), answer)
     }
 
-    /// The peer sends. What arrives.
+    /// The peer sends. Returns the segment that arrives.
     fn peers(&mut self, at: Instant, mut packet: Packet) -> Segment {
         assert_eq!(self.0.handle_packet(at, Direction::Incoming, &mut packet), Verdict::Pass);
         assert_eq!(self.0.poll_transmit(at), None);
@@ -204,7 +204,7 @@ fn acknowledgements_and_new_data_get_no_answer() {
     assert_eq!(script.0.counters().answers, 0);
 }
 
-/// An answer acknowledges what the peer has acknowledged, and only a peer that was heard can be answered for.
+/// An answer acknowledges exactly as much as the peer has, and is given only for a peer that was heard.
 #[test]
 fn nothing_is_invented() {
     let mut script = Script::new(plain());
@@ -277,7 +277,7 @@ fn a_tcp_that_sends_the_option_itself_speaks_for_itself() {
     assert_eq!(script.host(at_ms(0), syn).0.options.user_timeout, own);
     script.peer(at_ms(10), ack_of_peer(1, 700));
     assert_eq!(script.host(at_ms(20), data(1, 100)).0.options.user_timeout, None);
-    // There is no room in a segment as long as the path, nor among other options.
+    // There is no room in a segment as long as the path allows, or beside other options.
     let mut script = Script::new(HoldOpenConfig::default());
     script.peer(at_ms(10), ack_of_peer(1, 700));
     assert_eq!(script.host(at_ms(20), data(1, 1380)).0.options.user_timeout, None);

@@ -138,8 +138,8 @@ fn three_copies_restart_a_sender_that_counts_duplicates() {
 }
 
 /// Contradiction 6 of the papers, and what real kernels do: for a SACK sender whose timer has expired, an ACK that it has already received
-/// carries no new information, and the timer decides. Nor does the copy of an ACK that was lost with the link wake it: that ACK is new, but
-/// its timestamp is stale, and the timeout looks spurious.
+/// carries no new information, and the timer decides. The copy of an ACK that was lost with the link does not wake it either: that ACK is
+/// new, but its timestamp is stale, and the timeout looks spurious.
 #[test]
 fn a_linux_sender_with_sack_is_not_woken_by_what_it_has_seen() {
     let idle = |cut_ms| {

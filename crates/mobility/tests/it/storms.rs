@@ -21,7 +21,7 @@ const SEGMENT: u64 = 1_400;
 
 /// An account of the sender's permitted retransmissions, in bytes: data lost on the path, and data outstanding when a timer expired, at the
 /// first retransmission after the link came or went, and in each round trip in which an ACK was lost and none followed before a
-/// retransmission. What mechanisms retransmit is not permitted otherwise.
+/// retransmission. Retransmissions by mechanisms get no further allowance.
 #[derive(Debug)]
 struct Account {
     sender: NodeId,
@@ -126,7 +126,7 @@ impl Observer for Account {
         }
     }
 
-    /// What a host's mechanism filters is not lost.
+    /// A packet that a host's mechanism filters does not count as lost.
     fn dropped(&mut self, _at: Instant, why: Dropped, frame: &Frame) {
         let Some(segment) = frame.packet().tcp().filter(|_| matches!(why, Dropped::Lost(..) | Dropped::Corrupted(_)))
         else {
@@ -194,7 +194,7 @@ impl Case {
         }
         config.time_limit = Instant::from_secs(100_000);
         tcp(config, |tcp| {
-            // The channel goes on with its state from one packet to the next, however long a timer waits in between.
+            // The channel's state changes only with packets, however long a timer waits in between.
             tcp.limits.r2 = RetryLimit::Never;
             tcp.limits.syn_retries = u32::MAX;
             tcp.sack &= self.sack;

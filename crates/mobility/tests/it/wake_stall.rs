@@ -183,7 +183,7 @@ fn a_stall_ends_if_the_cut_does_not_come() {
     }
 }
 
-/// Loss recovery depends on duplicates, which a stall withholds: after a false warning they are made up for.
+/// Loss recovery depends on duplicates, which a stall withholds: after a false warning the missing ones are sent.
 // Claim: A stall in vain makes up for the duplicates that it has kept; a stop in the middle of a stall says everything at once.
 // Tests: `tests::ending_in_a_stall_releases_everything`
 #[test]

@@ -192,7 +192,7 @@ impl Kernel {
             Role::Fresh { .. } => {}
             Role::Listener { port, queue } => {
                 self.endpoint.unlisten(port);
-                // Handshakes end with their listener, and their peers are told when they send something.
+                // Handshakes end with their listener; a peer gets a reset when it sends something.
                 for id in self.half_open(port) {
                     self.endpoint.withdraw(id);
                 }
@@ -210,7 +210,7 @@ impl Kernel {
         Attempt::done(0)
     }
 
-    /// The connections in the handshake of which the application of a listener knows nothing.
+    /// Connections in the handshake, which the listener's application does not see yet.
     fn half_open(&self, port: u16) -> Vec<ConnectionId> {
         let all = self.endpoint.connections().filter(|(_, connection)| {
             let is_at_port = connection.is_passive() && connection.local().port() == port;

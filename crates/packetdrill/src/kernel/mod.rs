@@ -229,7 +229,7 @@ impl Kernel {
         }
     }
 
-    /// Sends what is due, at most `most` packets. Returns whether there was any.
+    /// Sends pending packets, at most `most`. Returns whether there were any.
     fn transmit(&mut self, most: usize) -> bool {
         let mut burst = None;
         let mut sent = 0;
@@ -258,7 +258,7 @@ impl Kernel {
         sent > 0
     }
 
-    /// PSH where Linux has pushed what it kept. A burst of several segments grows beyond that (`tcp_grow_skb`) and has its own.
+    /// Sets PSH where Linux has pushed queued data. A burst of several segments grows beyond that (`tcp_grow_skb`) and has its own.
     fn mark_pushed(&self, id: ConnectionId, packet: &mut Packet) {
         let is_single = |connection: &Connection| connection.cwnd() <= 3 || connection.in_flight() >= connection.cwnd();
         if let Some(buffers) = self.send_buffers.get(&id)

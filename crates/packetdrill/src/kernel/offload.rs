@@ -1,7 +1,7 @@
 //! PSH of bursts.
 //!
 //! Linux passes several full segments to its device as one packet with PSH (`__tcp_transmit_skb`), and the device leaves it on the last
-//! of them. A burst has at most half of the congestion window, what the window still permits, and what leaves within about a millisecond
+//! of them. A burst has at most half of the congestion window, the rest of the window, and the data that leaves within about a millisecond
 //! at the pacing rate (`tcp_tso_autosize`).
 
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! The MTU of the route to the peer, as connections know it.
 //!
-//! A new connection has that of the routing table, or what an ICMP error about another connection has reported (Linux `fib_nh_exception`).
-//! A socket keeps its route after a change of the routing table until it has sent a packet (Linux `sk_dst_check`). TCP computes the size of
-//! its segments before that: the first burst after the change leaves by the old route's MTU.
+//! A new connection has the MTU of the routing table, or the one that an ICMP error about another connection has reported (Linux
+//! `fib_nh_exception`). A socket keeps its route after a change of the routing table until it has sent a packet (Linux `sk_dst_check`). TCP
+//! computes the size of its segments before that: the first burst after the change leaves by the old route's MTU.
 
 use std::collections::BTreeSet;
 

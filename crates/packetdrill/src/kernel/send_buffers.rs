@@ -1,8 +1,8 @@
-//! The packets in which Linux keeps what was written and not sent (`tcp_sendmsg_locked`).
+//! The packets in which Linux keeps written data that was not sent (`tcp_sendmsg_locked`).
 //!
 //! A packet takes as many full segments as a device takes at once, and at most half of the peer's largest window. A new one is begun only
-//! while less is queued than the send buffer's size; one that was begun is filled in any case. A packet that is filled while it is the
-//! next to leave sends what a burst may have, and makes room for more. Once half of the peer's largest window was written since the last
+//! while less is queued than the send buffer's size; one that was begun is filled in any case. A packet that is filled while it is the next
+//! to leave sends as much as a burst may have, and makes room for more. Once half of the peer's largest window was written since the last
 //! time, the packet at the end is pushed (`forced_push`): its last segment has PSH, whatever is written behind it.
 
 use std::collections::VecDeque;

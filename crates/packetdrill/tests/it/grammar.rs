@@ -69,7 +69,7 @@ fn scripts_of_other_dialects_are_not_run() {
     }
 }
 
-/// What only resembles a dialect is a syntax error.
+/// Text that only resembles a dialect is a syntax error.
 #[test]
 fn errors_that_resemble_other_dialects_are_errors() {
     for (packet, column, found) in [

@@ -283,7 +283,7 @@ fn sacks_are_compressed_unless_a_script_forbids_it() {
     }
 }
 
-/// An error about an ACK without data quotes what is sent next.
+/// An error about an ACK without data quotes the number of the next data.
 // Claim: An ICMP error that quotes SND.NXT is the error of a connection that then times out.
 #[test]
 fn an_icmp_error_may_quote_what_is_sent_next() {

@@ -216,7 +216,7 @@ fn manifest() -> Manifest {
     }
 }
 
-/// Writes what a run writes: its scenario, a trace that it names, and a capture.
+/// Writes the files of a run: its scenario, a trace that it names, and a capture.
 fn complete_run(path: &Path, force: bool) -> Result<ResultsDir, ResultsError> {
     let results = ResultsDir::create(path, force, ["traces/radio.csv", "../outside.csv"])?;
     results.write("scenario.toml", b"title = 1").unwrap();
@@ -243,7 +243,7 @@ fn results_do_not_overwrite_what_is_there() {
     assert!(!path.join("traces").exists() && !dir.join("outside.csv").exists());
     assert!(matches!(ResultsDir::create(&path.join("notes.txt"), true, []), Err(ResultsError::NotADirectory { .. })));
 
-    // A run that is given up leaves what was there.
+    // A run that is given up leaves the existing files.
     let results = ResultsDir::create(&path, true, ["radio.csv"]).unwrap();
     results.write("variants/a/samples.csv", b"t").unwrap();
     results.write_copy("radio.csv", b"at,rate").unwrap();

@@ -62,7 +62,7 @@ fn a_page_needs_nothing_but_itself() {
     {
         assert!(!page.contains(reference), "{reference}");
     }
-    // Plots are whole without the script, which reads what the page has.
+    // Plots are complete without the script, which only reads data in the page.
     assert_eq!(page.matches("<script").count(), 1);
     assert!(page.find("</script>") < page.find("<body>"));
     // Links point to a place on the page, or to a file beside it.

@@ -305,13 +305,13 @@ fn goes_down(config: &WorldConfig) -> bool {
     !config.mobiles.is_empty() || config.links.iter().any(has_outages)
 }
 
-/// Whether a host's mechanisms hear of links: of its own, or by host identity of a peer's.
+/// Whether a host's mechanisms get events of links: of the host's own, or, with host identity, of a peer's.
 pub(super) fn hears_link_events(node: NodeId, config: &WorldConfig) -> bool {
     let own = |node: NodeId| moves(node, config) || links_of(node, config).any(has_outages);
     own(node) || peers_by_identity(node, config).into_iter().any(own)
 }
 
-/// Whether a host's mechanisms hear of another attachment: of its own, or by host identity of a peer's.
+/// Whether a host's mechanisms get events of new attachments: of the host's own, or, with host identity, of a peer's.
 fn hears_moves(node: NodeId, config: &WorldConfig) -> bool {
     let own = |node: NodeId| {
         // A link that is down at first comes up as a new one.

@@ -40,8 +40,8 @@ pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Prob
     check::within_reach(file, with_one_of_each_flow(file, 0, traces)?)
 }
 
-/// As [`check`], and checks that each mechanism can act. Not for the points of a sweep, some of which may be without what a
-/// mechanism waits for.
+/// As [`check`], and checks that each mechanism can act. Not for the points of a sweep: some may lack the event for which a mechanism
+/// waits.
 pub(crate) fn check_as_written(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
     let config = with_one_of_each_flow(file, 0, traces)?;
     acts::check(file, &config)?;

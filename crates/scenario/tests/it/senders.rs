@@ -1,5 +1,5 @@
-//! The senders of the papers: a scenario that names a profile has exactly the stacks that a table of changes to 4.3BSD gives it, and what a
-//! paper leaves open can still be changed.
+//! The senders of the papers: a scenario that names a profile has exactly the same stacks as with a table of changes to 4.3BSD, and can
+//! still change the values that a paper leaves open.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Worlds that differ in later outages only: what happens before is the same, and is simulated once.
+//! Worlds that differ in later outages only: their common beginning is simulated once.
 
 use std::collections::VecDeque;
 

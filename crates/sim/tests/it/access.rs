@@ -1,4 +1,4 @@
-//! Hosts with several links, one of which is in use at a time.
+//! Hosts with several links that use one at a time.
 
 use holdover_base::Instant;
 use holdover_link::{Outage, Outages};
@@ -125,7 +125,7 @@ fn wired_outages_count_once_and_reconnections_are_noted() {
     let mut world = World::new(pair(wire, vec![flow], secs(60))).unwrap();
     world.run(&mut holdover_sim::NoObserver);
     let report = &world.report()[0];
-    // The flow begins in the middle of the first outage, of which 200 ms remain.
+    // The flow begins in the middle of the first outage, 200 ms before its end.
     let first = report.reconnections[0];
     assert_eq!(first.up_at, at_ms(2_500));
     let down = |at: u64| (0..at).filter(|ms| ms % 2_500 >= 2_000).count() as u64;

@@ -142,7 +142,7 @@ fn a_connection_moves_between_supervisor_hosts_with_its_host() {
         }
     };
     for (profile, is_upload, most_idle_ms) in [
-        // When its window opens, it retransmits what the old supervisor host had buffered.
+        // When its window opens, it retransmits the data that the old supervisor host had buffered.
         (Profile::RenoBsd, false, 100),
         // It waits for its timer, because it receives no report that the link is up.
         (Profile::RenoBsd, true, 400),

@@ -287,7 +287,7 @@ fn two_hosts_that_move_at_once_lose_contact() {
 }
 
 /// RFC 8046 section 5.6: until the new address is verified, the server sends there at most as many bytes as it has received, less an
-/// eighth each 5 s. After a short absence that suffices for what the announcement makes it retransmit, after a long one it does not.
+/// eighth each 5 s. After a short absence that suffices for the retransmissions that the announcement causes, after a long one it does not.
 // Claim: Data to an address that is not verified is within the credit.
 #[test]
 fn data_to_an_unverified_address_is_within_the_credit() {

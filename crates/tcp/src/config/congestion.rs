@@ -145,7 +145,7 @@ pub enum CwndIncrease {
     /// Those that come while the congestion window is what limits sending (RFC 7661, Linux `tcp_is_cwnd_limited`).
     WhileLimiting,
     /// All, also where the peer's window or the application is the limit, up to the largest window that the peer can advertise (4.3BSD's
-    /// `TCP_MAXWIN`; ns-2, which opens with every ACK, too, bounds what it sends by its `window_`).
+    /// `TCP_MAXWIN`; ns-2 also opens with every ACK, and bounds the data in flight by its `window_`).
     EveryAck,
 }
 

@@ -14,14 +14,13 @@ pub struct RecoveryConfig {
     /// New data on the first two duplicate ACKs (RFC 3042).
     pub limited_transmit: bool,
     /// Whether recovery by [`LossDetection::Sack`] retransmits segments that are not presumed lost, if the window has room and there is no new
-    /// data: holes below what was SACKed, and once the end of what is outstanding (RFC 6675 section 4, NextSeg rules 3 and 4).
+    /// data: holes below SACKed data, and once the end of the outstanding data (RFC 6675 section 4, NextSeg rules 3 and 4).
     pub repair_ahead: bool,
     /// Tail loss probes (RFC 8985 section 7). Only with RACK.
     pub loss_probe: bool,
     /// Forward RTO-Recovery (RFC 5682).
     pub frto: bool,
-    /// Eifel detection by timestamps and DSACK, and undoing what a spurious timeout or recovery did
-    /// (RFC 3522, RFC 3708, RFC 4015).
+    /// Eifel detection by timestamps and DSACK, and undoing the effects of a spurious timeout or recovery (RFC 3522, RFC 3708, RFC 4015).
     pub undo: bool,
     /// Whether fast retransmit is barred until everything that was outstanding at a timeout is acknowledged
     /// (RFC 6582 section 4, "recover"). 4.3BSD does not bar it.
@@ -30,12 +29,12 @@ pub struct RecoveryConfig {
     pub cut_on_each_timeout: bool,
     /// Whether a duplicate ACK must carry a new SACK block to count (ns-2 Sack1).
     pub dup_ack_needs_new_sack: bool,
-    /// Whether recovery by [`LossDetection::Sack`] counts what is in flight by ACKs alone: what was outstanding less the duplicate
-    /// ACKs that began it, less one for each ACK and one more for each that advances, plus what it sends (Fall and Floyd,
-    /// "Simulation-based Comparisons of Tahoe, Reno and SACK TCP", section 4; ns-2 Sack1). What is lost stays in flight, so that a sender
-    /// that has lost more than half of its window waits for its timer. RFC 6675 takes out what is lost.
+    /// Whether recovery by [`LossDetection::Sack`] counts the data in flight by ACKs alone: the outstanding segments less the duplicate
+    /// ACKs that began it, less one for each ACK and one more for each that advances, plus the segments that it sends (Fall and Floyd,
+    /// "Simulation-based Comparisons of Tahoe, Reno and SACK TCP", section 4; ns-2 Sack1). Lost segments still count, so that a sender that
+    /// has lost more than half of its window waits for its timer. RFC 6675 subtracts lost segments.
     pub pipe_by_acks: bool,
-    /// Whether a timeout forgets what was SACKed (RFC 2018 section 8; ns-2 Sack1), so that all of it is sent again.
+    /// Whether a timeout clears the SACK marks (RFC 2018 section 8; ns-2 Sack1), so that all outstanding data is sent again.
     pub timeout_forgets_sacks: bool,
     /// The most segments that reordering is tolerated for (Linux: 300).
     pub max_reordering: u32,
@@ -101,6 +100,6 @@ pub enum ZeroWindow {
     /// It freezes the retransmission timer where it is, and probes; the timer continues when the window opens (the persist mode of
     /// the profile `sack1-ns2`).
     Freeze,
-    /// It stops the retransmission timer, takes what is outstanding back to be sent again, and probes (4.3BSD).
+    /// It stops the retransmission timer, takes SND.NXT back to SND.UNA, so that outstanding data is sent again, and probes (4.3BSD).
     PullBack,
 }

@@ -84,8 +84,8 @@ pub struct LimitConfig {
     /// Timeouts of a SYN, not a SYN-ACK, that come before these and do not double the next one (Linux 6.5 and later,
     /// `tcp_syn_linear_timeouts`).
     pub syn_linear_timeouts: u32,
-    /// Timeouts of a SYN-ACK before which an ACK without data does not end the handshake, and after the first of which no SYN-ACK is sent
-    /// before the last one (Linux `TCP_DEFER_ACCEPT`); 0 for none.
+    /// Until this many timeouts of a SYN-ACK, an ACK without data does not end the handshake; after the first such ACK no SYN-ACK is sent
+    /// before the last of these timeouts (Linux `TCP_DEFER_ACCEPT`); 0 for none.
     pub deferred_timeouts: u32,
     /// Retransmissions of a segment before the application is notified (R1, RFC 9293 section 3.8.3).
     pub r1: u32,
@@ -102,8 +102,8 @@ pub struct LimitConfig {
     /// Challenge ACKs, and answers to unacceptable segments without data and FIN, are at least so far apart; `None` for no such limit
     /// (Linux `tcp_invalid_ratelimit`, since 4.0).
     pub invalid_ack_interval: Option<Duration>,
-    /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961
-    /// section 5.2; Linux 6.18.44) or dropped in silence (Linux 6.12).
+    /// Whether a segment that acknowledges data that was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961 section 5.2;
+    /// Linux 6.18.44) or dropped in silence (Linux 6.12).
     pub answers_ack_of_unsent: bool,
     /// Whether an ICMP error of an unreachable host or network ends an attempt to connect, as in Linux; RFC 9293
     /// section 3.9.2.2 (MUST-56) forbids it.
@@ -160,7 +160,7 @@ pub struct KeepAlive {
 pub struct UserTimeoutConfig {
     /// USER_TIMEOUT at the start; `None` leaves R2 alone to decide.
     pub timeout: Option<Duration>,
-    /// ADV_UTO: what is advertised to the peer; `None` advertises nothing.
+    /// ADV_UTO: the timeout advertised to the peer; `None` advertises nothing.
     pub advertise: Option<Duration>,
     /// CHANGEABLE: whether the peer's advertisement may change the timeout.
     pub changeable: bool,

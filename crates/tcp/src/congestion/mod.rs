@@ -376,7 +376,7 @@ mod tests {
         window.on_ack(config, &sample);
     }
 
-    /// RFC 5681 section 3.1, equation 2: slow start opens by what is acknowledged.
+    /// RFC 5681 section 3.1, equation 2: slow start opens cwnd by the amount acknowledged.
     #[test]
     fn rfc5681_slow_start_doubles_in_a_round() {
         let mut window = window(&reno(), 4, INFINITE_SSTHRESH);

@@ -48,7 +48,7 @@ impl PathModel {
     }
 
     /// Segments of `mss` bytes that leave at once: Linux gives short paths larger bursts, version 3's send quantum (section 5.6.3 of the
-    /// draft) is what the rate amounts to.
+    /// draft) follows from the rate alone.
     pub(crate) fn burst(&self, mss: u32, min_rtt: Option<Duration>) -> u32 {
         let rate = self.pacing_rate();
         match self {

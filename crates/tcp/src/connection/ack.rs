@@ -476,7 +476,7 @@ impl Connection {
         }
         // `snd.probed_byte` stays: the probe may still be under way.
         self.pending.window_probe = false;
-        // Probing stood in for the retransmission timer of what was pulled back.
+        // Probing has replaced the retransmission timer of the data that was pulled back.
         let timers = [Timer::Retransmit, Timer::LossProbe, Timer::Reorder];
         if !self.queue.is_empty() && !timers.iter().any(|&timer| self.timers.is_armed(timer)) {
             self.arm_retransmit(now, self.rtt.rto());

@@ -1,6 +1,6 @@
-//! The shortcuts of a transfer against the steps that they stand for, for tests and fuzzing: header prediction (`predict.rs`), the choice
-//! in bulk (`choice.rs`) and the settling of a connection that has nothing to send (`output.rs`). Each is tried on a copy, and has to
-//! leave exactly what the steps leave.
+//! Compares the shortcuts of a transfer with the steps that they replace, for tests and fuzzing: header prediction (`predict.rs`), the
+//! choice in bulk (`choice.rs`) and the settling of a connection that has nothing to send (`output.rs`). Each is tried on a copy, and has
+//! to leave exactly the same state as the steps.
 
 use holdover_base::Instant;
 use holdover_wire::Segment;

@@ -51,9 +51,9 @@ pub(super) enum Blocked {
     PeerWindow,
     /// The peer's window is open, but too little for a segment worth its header.
     SillyWindow,
-    /// A small segment waits for the ACK of what is outstanding.
+    /// A small segment waits for the ACK of outstanding data.
     Nagle,
-    /// A small segment waits for what the application will write.
+    /// A small segment waits for further writes of the application.
     Held,
     /// The previous burst has not left at the pacing rate yet.
     Pacer,

@@ -29,8 +29,8 @@ impl Connection {
         len
     }
 
-    /// Ends a record with what was written last (Linux `MSG_EOR`): no segment has data from both sides of its end, and the last one of
-    /// the record has PSH.
+    /// Ends a record after the last write (Linux `MSG_EOR`): no segment has data from both sides of its end, and the last one of the record
+    /// has PSH.
     pub fn end_record(&mut self) {
         self.unsent.end_record();
     }
@@ -98,15 +98,15 @@ impl Connection {
         Some(chunk)
     }
 
-    /// Holds back data that does not fill a segment (`TCP_CORK`), or lets it go. What is held goes when the stream is closed, or
-    /// with nothing outstanding after one retransmission timeout.
+    /// Holds back data that does not fill a segment (`TCP_CORK`), or releases it. Held data is sent when the stream is closed, or after one
+    /// retransmission timeout with nothing outstanding.
     pub fn set_cork(&mut self, corked: bool) {
         self.snd.corked = corked;
         self.snd.more_follows &= corked;
     }
 
-    /// Ends the delay of ACKs that begins when the application answers, and sends an ACK that is due for data all of which was read; or
-    /// begins the delay (Linux `TCP_QUICKACK`).
+    /// Ends the delay of ACKs that begins when the application answers, and sends a pending ACK if all data was read; or begins the delay
+    /// (Linux `TCP_QUICKACK`).
     pub fn set_quick_ack(&mut self, on: bool) {
         self.ack.interactive = !on;
         let is_delayed = self.timers.is_armed(Timer::DelayedAck);
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Closes the sending side: a FIN follows what was written (CLOSE, RFC 9293 section 3.10.4). Reading remains possible.
+    /// Closes the sending side: a FIN follows the written data (CLOSE, RFC 9293 section 3.10.4). Reading remains possible.
     pub fn shutdown_write(&mut self) {
         match self.state {
             State::Closed => {}

@@ -176,7 +176,7 @@ impl Connection {
         self.ecn.cwr_due |= self.ecn.feedback == Feedback::Classic;
     }
 
-    /// The path is congested: the window comes down as after a loss, once for what is outstanding (Linux `tcp_enter_cwr`).
+    /// The path is congested: the window is reduced as after a loss, once for the outstanding data (Linux `tcp_enter_cwr`).
     pub(super) fn enter_cwr(&mut self) {
         if self.recovery.state >= RecoveryState::Cwr {
             return;

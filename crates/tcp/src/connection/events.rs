@@ -9,7 +9,7 @@ pub enum Event {
     Readable,
     /// There is room to write again.
     Writable,
-    /// The peer has closed its side: after what can be read there is nothing more.
+    /// The peer has closed its side: no data follows the data that can be read.
     PeerClosed,
     /// The peer has announced urgent data (RFC 9293 section 3.8.5).
     Urgent,

@@ -147,7 +147,7 @@ impl Connection {
 
 /// A server.
 impl Connection {
-    /// Right after [`Self::accept`]: what the listener does with the option of `syn`.
+    /// The listener's handling of the option of `syn`, right after [`Self::accept`].
     pub(crate) fn answer_fast_open(&mut self, now: Instant, syn: &Segment, verdict: FastOpenVerdict) {
         let state = self.fast_open.get_or_insert_default();
         match verdict {

@@ -74,7 +74,7 @@ pub(crate) struct SendSpace {
     pub(crate) probed_byte: bool,
     /// The application has filled the send buffer, and a third of it has not come free since (Linux `SOCK_NOSPACE`).
     pub(crate) buffer_was_full: bool,
-    /// What the send buffer has grown to.
+    /// The size to which the send buffer has grown.
     pub(crate) grown_buffer: u32,
     /// Keep-alive probes sent since anything last arrived.
     pub(crate) keep_alives_unanswered: u16,
@@ -324,8 +324,8 @@ impl Absent for Steering {
     };
 }
 
-/// Answers to segments that may be made up: how many challenge ACKs this second has seen (RFC 5961 section 10), and when the last answer
-/// was that counts for [`crate::LimitConfig::invalid_ack_interval`]. Of a reset, its sequence number.
+/// Answers to segments that may be forged: the number of challenge ACKs in this second (RFC 5961 section 10), the time of the last answer
+/// that counts for [`crate::LimitConfig::invalid_ack_interval`], and the sequence number of a reset.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChallengeBudget {
     pub(crate) second: u32,

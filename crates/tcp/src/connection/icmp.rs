@@ -69,8 +69,8 @@ impl Connection {
         }
     }
 
-    /// Whether an ICMP error that quotes sequence number `quoted` can be about this connection: only what is outstanding can have caused
-    /// it (RFC 5927 section 4.1), and with [`crate::LimitConfig::icmp_may_quote_next`] also an ACK without data.
+    /// Whether an ICMP error that quotes sequence number `quoted` can be about this connection: only outstanding data can have caused it
+    /// (RFC 5927 section 4.1), and with [`crate::LimitConfig::icmp_may_quote_next`] also an ACK without data.
     pub fn may_be_quoted(&self, quoted: Seq) -> bool {
         let is_next = quoted == self.snd.nxt && self.config.limits.icmp_may_quote_next;
         self.state != State::Closed && quoted.ge(self.snd.una) && (quoted.lt(self.snd.nxt) || is_next)
@@ -96,7 +96,7 @@ impl Connection {
             self.recovery.retransmits = self.recovery.retransmits.saturating_sub(1).max(1);
         }
         match rto.cmp(&since_sent) {
-            // Step 5: what remains of the reverted timeout; if nothing does, it has run out.
+            // Step 5: the timer runs for the rest of the reverted timeout; without a rest it has expired.
             Ordering::Greater => self.arm_retransmit(now, rto - since_sent),
             _ => self.on_retransmit_timeout(now),
         }

@@ -143,8 +143,8 @@ impl Connection {
         timer_taken
     }
 
-    /// 4.3BSD Reno: any ACK of new data ends fast recovery. What a timeout before it took back is retransmitted after it, as SND.NXT is then
-    /// where it was before the fast retransmit. Of a segment that was acknowledged in part the rest is outstanding as before.
+    /// 4.3BSD Reno: any ACK of new data ends fast recovery. Data that an earlier timeout took back is retransmitted afterwards, as SND.NXT
+    /// returns to its value before the fast retransmit. The rest of a partly acknowledged segment stays outstanding.
     fn end_reno_recovery(&mut self, now: Instant) {
         self.queue.reset_dup_acked();
         self.end_reduction(now);

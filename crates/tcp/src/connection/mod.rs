@@ -13,11 +13,12 @@
 //!
 //! After any call from the first four groups that takes `now`, a shell calls [`poll_transmit`](Connection::poll_transmit)
 //! until it returns `None`, then [`poll_event`](Connection::poll_event) until it returns `None`, and last
-//! [`poll_timeout`](Connection::poll_timeout). The order matters: what was sent decides which deadline is next.
+//! [`poll_timeout`](Connection::poll_timeout). The order matters: the segments sent determine the next deadline.
 //!
-//! The code is split by what happens, not by state: `input` walks an arriving segment through the steps of RFC 9293 section
-//! 3.10.7.4 in their printed order, `ack` takes its acknowledgment and `sack` its blocks, `loss`, `rack` and `undo` decide what is lost and what was not,
-//! `choice` decides what to send next and why, `build` and `output` send it, `timeout` handles deadlines, `receive` the window and the ACKs.
+//! The code is split by processing step, not by state: `input` walks an arriving segment through the steps of RFC 9293 section 3.10.7.4 in
+//! their printed order, `ack` takes its acknowledgment and `sack` its blocks, `loss`, `rack` and `undo` decide which segments are lost and
+//! which were not, `choice` decides what to send next and why, `build` and `output` send it, `timeout` handles deadlines, `receive` the
+//! window and the ACKs.
 
 mod accurate_ecn;
 mod ack;
@@ -455,7 +456,7 @@ impl Connection {
         self.events.pop()
     }
 
-    /// The next deadline and what it is for. [`Self::handle_timeout`] is due then.
+    /// The next deadline and its purpose. [`Self::handle_timeout`] is due then.
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         self.timers.next()
     }
@@ -501,7 +502,7 @@ impl Connection {
         self.snd.wnd / self.snd.mss.max(1)
     }
 
-    /// The user timeout in force, what is advertised, and the rules for both.
+    /// The user timeout in force, the advertised one, and the rules for both.
     pub fn user_timeout_config(&self) -> &UserTimeoutConfig {
         self.steering.user_timeout.as_deref().unwrap_or(&self.config.user_timeout)
     }

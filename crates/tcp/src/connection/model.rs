@@ -17,7 +17,7 @@ pub(super) struct Model {
 }
 
 impl Connection {
-    /// Begins with what the handshake has shown of the path.
+    /// Begins with the handshake's measurement of the path.
     pub(super) fn start_model(&mut self, now: Instant) {
         self.model = self.new_path_model(now).map(|path| Box::new(Model { rate: DeliveryRate::new(now), path }));
     }

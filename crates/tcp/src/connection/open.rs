@@ -171,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// The options of our SYN or SYN-ACK. An answer offers only what was offered (RFC 7323 sections 1.3 and 3.2).
+    /// The options of our SYN or SYN-ACK. An answer has only options that the SYN has offered (RFC 7323 sections 1.3 and 3.2).
     pub(super) fn syn_options(&self, now: Instant) -> TcpOptions {
         let answering = self.state == State::SynReceived && self.passive;
         let scaling = self.config.window_scale.filter(|_| !answering || self.snd.scale_agreed);

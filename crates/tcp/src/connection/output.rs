@@ -1,5 +1,5 @@
-//! Sending: each segment that `choice` decides on and `build` builds, and what follows for timers and windows when one leaves or none
-//! does.
+//! Sending: each segment that `choice` decides on and `build` builds, and the consequences for timers and windows, whether a segment leaves
+//! or not.
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
@@ -211,8 +211,8 @@ impl Connection {
         }
     }
 
-    /// After a transmission: if the next poll is sure to have nothing to send, does what it would do, and returns true. Most segments of a
-    /// transfer are the ACK of a receiver or the last one that the window has room for.
+    /// After a transmission: if the next poll is sure to send nothing, does its work now, and returns true. Most segments of a transfer are
+    /// the ACK of a receiver or the last one that the window has room for.
     #[inline]
     pub(crate) fn settle_in_transfer(&mut self, now: Instant) -> bool {
         if self.is_at_rest() {
@@ -228,7 +228,7 @@ impl Connection {
         true
     }
 
-    /// The window is closed over outstanding data: what the stack does then.
+    /// The window is closed over outstanding data: reacts as the stack does.
     fn stop_at_zero_window(&mut self, now: Instant) {
         match self.config.recovery.zero_window {
             ZeroWindow::Retransmit => {}
@@ -302,7 +302,7 @@ impl Connection {
 
     #[inline]
     fn take_new(&mut self, now: Instant, len: u32, fin: bool, reason: Reason) -> Content {
-        // The copy for the queue is made here and put there below: what was just written to memory is slow to read in other units.
+        // The copy for the queue is made here and stored below: memory that was just written is slow to read in other units.
         let ends_record = self.unsent.first_record() == Some(len as usize);
         let payload = self.unsent.take(len as usize);
         let kept = payload.clone();

@@ -1,7 +1,7 @@
 //! The path MTU: ICMP errors that report it (RFC 1191, RFC 8201), and probes that search for it (RFC 4821).
 //!
-//! `path_mtu.rs` beside this directory decides on sizes. Here is what they mean for the connection: when a probe can be sent, what its ACK
-//! or loss does to the congestion window, and when timeouts indicate a black hole. The conditions are Linux's (`tcp_mtu_probe`).
+//! `path_mtu.rs` beside this directory decides on sizes. This file applies them to the connection: when a probe can be sent, how its ACK or
+//! loss changes the congestion window, and when timeouts indicate a black hole. The conditions are Linux's (`tcp_mtu_probe`).
 
 use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
@@ -53,7 +53,7 @@ impl Connection {
         let sizes = SegmentSizes { peer_mss: peer_mss.into(), ..self.sizes_by_header() };
         let pmtu = sizes.headers + u32::from(self.config.mss);
         let search = MtuSearch::new(now, config, sizes, pmtu);
-        // The end that was opened passively begins with what the interface permits, in Linux.
+        // In Linux the passively opened end begins with the interface's MTU.
         if !self.passive {
             self.snd.mss = search.mss();
         }
@@ -76,7 +76,7 @@ impl Connection {
         self.snd.mss + options + headers
     }
 
-    /// A router has reported the MTU of its next hop, for a packet of `packet_len` bytes: what is larger is cut up and sent again.
+    /// A router has reported the MTU of its next hop, for a packet of `packet_len` bytes: larger segments are split and sent again.
     pub(super) fn shrink_to_mtu(&mut self, mtu: u32, packet_len: u32) -> IcmpEffect {
         let SegmentSizes { headers, options, .. } = self.sizes_by_header();
         let mtu = match mtu {

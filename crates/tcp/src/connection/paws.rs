@@ -59,7 +59,7 @@ impl Connection {
     #[inline]
     pub(super) fn note_timestamp(&mut self, now: Instant, segment: &Segment) -> bool {
         let Some(ts) = segment.options.timestamps else { return false };
-        // A segment whose ACK cannot be was made up, and so may be its timestamp (Linux `tcp_ack`).
+        // A segment with an impossible ACK is forged, and its timestamp may be as well (Linux `tcp_ack`).
         if !segment.flags.contains(Flags::ACK) || segment.ack.gt(self.snd_max()) {
             return false;
         }

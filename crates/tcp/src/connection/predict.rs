@@ -73,7 +73,7 @@ impl Connection {
         self.update_send_window(segment)
     }
 
-    /// Whether a segment without data acknowledges new data, none of which was marked in any way.
+    /// Whether a segment without data acknowledges new data, and no outstanding segment is marked.
     #[inline]
     fn predicts_ack(&self, segment: &Segment) -> bool {
         let rto = &self.config.rto;

@@ -207,7 +207,7 @@ impl Connection {
         let gap = now.saturating_since(self.ack.last_data_at);
         self.ack.last_data_at = now;
         if self.ack.delay.is_zero() {
-            // The first data: what was acknowledged in the handshake does not count.
+            // The first data: bytes acknowledged in the handshake do not count.
             self.ack.delay = min;
             self.ack.quick = quick_acks;
         } else if gap <= min / 2 {

@@ -22,8 +22,8 @@ impl Connection {
         (self.send_buffer_bytes() as usize).saturating_sub(self.send_queue_len())
     }
 
-    /// The buffer grows if it is what limits the sender: the application has filled it, and what it holds does not fill the congestion window
-    /// (Linux `tcp_should_expand_sndbuf`).
+    /// The buffer grows if it limits the sender: the application has filled it, and its contents do not fill the congestion window (Linux
+    /// `tcp_should_expand_sndbuf`).
     #[inline]
     pub(super) fn grow_send_buffer_if_needed(&mut self) {
         if !self.snd.buffer_was_full || self.send_buffer_bytes() >= self.config.send.max_buffer_bytes {

@@ -96,7 +96,7 @@ impl Connection {
     fn on_handshake_timeout(&mut self, now: Instant) {
         let limits = &self.config.limits;
         let linear = if self.state == State::SynSent { limits.syn_linear_timeouts } else { 0 };
-        // A peer that has acknowledged the SYN-ACK is asked for more at the end only (Linux `syn_ack_recalc`).
+        // To a peer that has acknowledged the SYN-ACK, it is sent again only at the end (Linux `syn_ack_recalc`).
         let has_acknowledged = self.counters.received(Disposition::HandshakeDeferred) > 0;
         let deferred = if has_acknowledged { limits.deferred_timeouts } else { 0 };
         let is_last = self.recovery.retransmits >= limits.syn_retries.saturating_add(linear).max(deferred);

@@ -32,9 +32,8 @@ impl Connection {
         self.steer(|steering| steering.window_clamp = bytes);
     }
 
-    /// Holds the ACK field at `point` although more has arrived; `None` lets it follow RCV.NXT again. A point ahead of
-    /// RCV.NXT has no effect until it is reached: what was not received is never acknowledged. A point behind what was
-    /// acknowledged already counts as that.
+    /// Holds the ACK field at `point` although more has arrived; `None` lets it follow RCV.NXT again. A point ahead of RCV.NXT has no
+    /// effect until it is reached: data that was not received is never acknowledged. A point behind the last ACK sent counts as that ACK.
     ///
     /// Nothing is sent by this alone: see [`Self::send_acks`]. A connection that closes while the ACK of the peer's FIN is held
     /// back goes through CLOSING, as if the FINs had crossed, and stays in TIME-WAIT until the ACK is released.
@@ -52,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// Asks the peer for an ACK: a segment without data below what it has acknowledged, as a keep-alive (RFC 9293 section 3.8.4).
+    /// Asks the peer for an ACK: a segment without data below SND.UNA, as a keep-alive (RFC 9293 section 3.8.4).
     pub fn send_keep_alive(&mut self) {
         self.pending.keep_alive = self.state.is_synchronized();
     }

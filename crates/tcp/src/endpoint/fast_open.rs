@@ -84,7 +84,7 @@ impl Endpoint {
     /// section 4.1.2), or if the configuration asks for no cookie. Otherwise the SYN asks for one. Returns how many bytes of `data`
     /// the SYN takes along: the others, and all of them without a cookie, are still to be written.
     ///
-    /// Data in a SYN may be delivered twice to a server that restarts (section 6.1): only what may be done twice should be sent so.
+    /// Data in a SYN may be delivered twice to a server that restarts (section 6.1): send only idempotent requests so.
     pub fn connect_fast_open(
         &mut self,
         now: Instant,

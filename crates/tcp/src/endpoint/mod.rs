@@ -216,7 +216,7 @@ impl Endpoint {
         self.strays.get(&disposition).copied().unwrap_or(0)
     }
 
-    /// Takes a packet that arrived. What is not TCP, not ICMP about TCP, or not for this host, is ignored.
+    /// Takes a packet that arrived. Packets other than TCP and ICMP about TCP, and packets for other hosts, are ignored.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
         match &packet.payload {
             Payload::Tcp(segment) => self.handle_segment(now, packet, segment),
@@ -347,7 +347,7 @@ impl Endpoint {
             let Some(chunk) = connection.read(now) else { break };
             take(chunk);
         }
-        // A receiver between its ACKs would be polled in vain, for each segment that it receives.
+        // A receiver between its ACKs need not be polled for each segment that it receives.
         if !connection.is_at_rest() {
             self.mark_ready(id.index);
         }

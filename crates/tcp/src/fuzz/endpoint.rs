@@ -19,9 +19,8 @@ const HERE: [u8; 4] = [10, 0, 0, 1];
 /// Packets of the endpoint's that are remembered, to be answered and quoted.
 const MOST_REMEMBERED: usize = 32;
 
-/// Runs the program in `data` against one endpoint. Whatever arrives: nothing panics, the bookkeeping agrees with itself, one
-/// packet is answered by at most two that carry nothing, no deadline stays in the past; and when everything is over, nothing is
-/// left.
+/// Runs the program in `data` against one endpoint. For any packets nothing panics, the bookkeeping is consistent, one packet is answered
+/// by at most two without data, and no deadline stays in the past; when all connections have ended, no state is left.
 pub fn hostile_packets(data: &[u8]) {
     let mut input = Input::new(data);
     let mut host = Host::new(&mut input);
@@ -205,7 +204,7 @@ fn peer(input: &mut Input<'_>) -> SocketAddr {
     ([10, 0, 0, 2 + input.byte() % 2], u16::from(input.byte() % 4) * 1000).into()
 }
 
-/// A segment that belongs to nobody in particular.
+/// A segment that need not belong to any connection.
 fn stray(input: &mut Input<'_>) -> Segment {
     let flags = input.pick(&[
         Flags::SYN,

@@ -15,9 +15,9 @@ use crate::counters::Reason;
 use crate::ecn::EcnField;
 use crate::state::State;
 
-/// Runs the program in `data` against one connection. Whatever arrives: nothing panics, the bookkeeping agrees with itself,
-/// memory is bounded, one segment is answered by at most two that carry no data, what was not received is never
-/// acknowledged, and no deadline stays in the past.
+/// Runs the program in `data` against one connection. For any segments nothing panics, the bookkeeping is consistent, memory is bounded,
+/// one segment is answered by at most two without data, data that was not received is never acknowledged, and no deadline stays in the
+/// past.
 pub fn hostile_segments(data: &[u8]) {
     let mut input = Input::new(data);
     let mut victim = Victim::new(&mut input);
@@ -157,7 +157,7 @@ impl Victim {
         assert!(answers <= 2, "{answers} answers without data to one segment in {before}: {segment}");
     }
 
-    /// Takes what the connection sends; returns how many segments of it carry nothing.
+    /// Takes the segments that the connection sends; returns the number of those without data.
     fn collect(&mut self) -> usize {
         let sent = drain(&mut self.connection, self.now);
         sent.iter().for_each(|transmit| self.witness(transmit));

@@ -137,7 +137,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Probes of windows, and in a part of the byte of the path MTU, so that inputs that were kept go on meaning what they did.
+    /// Probes of windows, and of the path MTU in a part of the same byte, so that the corpus keeps its meaning.
     fn change_probes(&mut self, config: &mut Config) {
         let byte = self.byte();
         config.persist.payload = if byte & 1 == 0 { ProbePayload::Empty } else { ProbePayload::OneByte };
@@ -195,7 +195,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// In a byte of their own, so that inputs that were kept go on meaning what they did.
+    /// In a byte of their own, so that the corpus keeps its meaning.
     fn later_verb(&mut self, now: Instant, connection: &mut Connection) {
         match self.byte() {
             160..192 => {
@@ -214,14 +214,14 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Somewhere around what is outstanding.
+    /// A number near the outstanding data.
     fn outstanding_range(&mut self, connection: &Connection) -> SeqRange {
         let start = connection.snd_una() + u32::from(self.word());
         SeqRange::new(start, start + u32::from(self.word()))
     }
 }
 
-/// Undoes whatever the verbs have done that would stop a connection for good.
+/// Undoes all effects of the verbs that would stop a connection for ever.
 pub(super) fn lift_verbs(now: Instant, connection: &mut Connection) {
     connection.clamp_window(None);
     connection.hold_ack_point(None);

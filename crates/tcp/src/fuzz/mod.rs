@@ -49,7 +49,7 @@ fn drain(connection: &mut Connection, now: Instant) -> Vec<Transmit> {
     sent
 }
 
-/// Handles what is due at `now`, and checks that no deadline stays in the past.
+/// Handles the deadlines due at `now`, and checks that none stays in the past.
 fn expire(connection: &mut Connection, now: Instant, mut sent: impl FnMut(Transmit)) {
     // Each round handles every timer at most once; a timer that is armed for at once by another takes one more.
     for _ in 0..=Timer::COUNT {

@@ -19,7 +19,7 @@ const MOST_WRITTEN: u64 = 100_000;
 /// One way, once the network is sound.
 const DELAY: Duration = Duration::from_millis(10);
 
-/// One end, its application, and the model of what it has to read.
+/// One end, its application, and the model of the data that it has to read.
 struct End {
     connection: Connection,
     written: u64,
@@ -217,7 +217,7 @@ impl End {
         self.collect(now);
     }
 
-    /// A connection that nobody has answered ends at once if nothing was written; one that is to carry data does not.
+    /// An unanswered connection ends at once if nothing was written; one with written data does not.
     fn close(&mut self) {
         if self.connection.state() >= State::SynReceived || self.written > 0 {
             self.connection.shutdown_write();
@@ -257,9 +257,8 @@ impl End {
         self.left_before = self.connection.send_queue_len() as u64;
     }
 
-    /// On a sound network no byte that was left is sent again more than twice on average: once for what was lost before, and once
-    /// more where what had arrived looked lost. Where duplicates of needless retransmissions may begin the next, there is no
-    /// such bound.
+    /// On a sound network each remaining byte is retransmitted at most twice on average: once if it was lost before, and once more if it
+    /// had arrived and looked lost. If duplicates of needless retransmissions may begin further ones, there is no such bound.
     fn judge_efficiency(&self) {
         let most = 2 * self.left_before + 8 * u64::from(self.connection.snd_mss());
         let again = self.again() - self.again_before;

@@ -12,8 +12,9 @@ use crate::config::{
 /// and 29; persist: section 26.3).
 ///
 /// Slow timer of 500 ms, fast timer of 200 ms for delayed ACKs; RTO between 1 s and 64 s, 6 s before the first sample; one
-/// segment timed per window; twelve retransmissions; persist probes of one byte between 5 s and 60 s; the window counted by
-/// ACKs, each of which opens it (`tcp_input`, up to `TCP_MAXWIN`); a stopped sender takes `snd_nxt` back to `snd_una`. Windows are in segments here, in bytes there.
+/// segment timed per window; twelve retransmissions; persist probes of one byte between 5 s and 60 s; the
+/// congestion window grows with every ACK (`tcp_input`, up to `TCP_MAXWIN`); a stopped sender takes `snd_nxt` back to `snd_una`.
+/// Windows are in segments here, in bytes there.
 pub(super) const fn bsd(detection: LossDetection) -> Config {
     let rfc = Config::rfc();
     Config {
@@ -98,11 +99,11 @@ pub(super) const fn netbsd_1_1() -> Config {
     bsd(LossDetection::Reno)
 }
 
-/// FreeBSD 2.2. Evidence: the Freeze-TCP paper found FreeBSD (no version is named) to send nothing beyond a closed window (section IV.A), as
-/// 4.4BSD's `tcp_output`, which takes back what is outstanding. The paper (section II) and the thesis on it (section 2.1.2) say that its window
-/// probes carry no data; the source of 4.4BSD-Lite sends one byte (`t_force` in `tcp_output`), and the papers decide here. RFC 1323 is on in that
-/// source (`tcp_do_rfc1323`): timestamps of the slow timer (`tcp_now`, 500 ms), from whose echo each RTT is taken (`tcp_input`), and a
-/// window scale, 0 for buffers of 16 KiB.
+/// FreeBSD 2.2. Evidence: the Freeze-TCP paper found FreeBSD (no version is named) to send nothing beyond a closed window (section IV.A),
+/// as 4.4BSD's `tcp_output`, which takes SND.NXT back to SND.UNA. The paper (section II) and the thesis on it (section 2.1.2) say that its
+/// window probes carry no data; the source of 4.4BSD-Lite sends one byte (`t_force` in `tcp_output`), and the papers decide here. RFC 1323
+/// is on in that source (`tcp_do_rfc1323`): timestamps of the slow timer (`tcp_now`, 500 ms), from whose echo each RTT is taken
+/// (`tcp_input`), and a window scale, 0 for buffers of 16 KiB.
 pub(super) const fn freebsd_2_2() -> Config {
     let base = bsd(LossDetection::Reno);
     Config {
@@ -118,9 +119,10 @@ pub(super) const fn freebsd_2_2() -> Config {
 /// freeze at a closed window (section II). Stevens, "TCP/IP Illustrated, Volume 1", section E.4, has the tunables of Solaris 2.2: a timeout of
 /// 500 ms at first (`tcp_rexmit_interval_initial`) and between 200 ms and 60 s (`_min`, `_max`), and send buffers of 8 KiB
 /// (`tcp_xmit_hiwat`); Sun's manual of Solaris 8 has 3 s, 400 ms and 60 s. The clock has 100 ticks a second, and window probes use the
-/// same timeouts. SACK came with Solaris 7, and SYNs carry no timestamps (`tcp_tstamp_always` is 0). As a receiver, in congestion control and in giving up what is established
-/// (Solaris: after 8 minutes) it is 4.3BSD Reno here: the paper measures none of these. Open: the closed window, the least timeout,
-/// the send buffer, the restart after idle time and a bar on fast retransmits after a timeout (experiments/freeze-tcp/paper.toml).
+/// same timeouts. SACK came with Solaris 7, and SYNs carry no timestamps (`tcp_tstamp_always` is 0). As a receiver, in congestion control
+/// and in giving up established connections (Solaris: after 8 minutes) it is 4.3BSD Reno here: the paper measures none of these. Open: the
+/// closed window, the least timeout, the send buffer, the restart after idle time and a bar on fast retransmits after a timeout
+/// (experiments/freeze-tcp/paper.toml).
 pub(super) const fn solaris_2_6() -> Config {
     let base = bsd(LossDetection::Reno);
     Config {

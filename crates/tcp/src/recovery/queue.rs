@@ -299,7 +299,7 @@ impl RetransmissionQueue {
         outstanding.hint = None;
     }
 
-    /// Clears the marks of losses and of their repair: what is outstanding is in flight, once.
+    /// Clears the marks of losses and of their repair: all outstanding data counts as in flight, once.
     pub(crate) fn forget_losses(&mut self) {
         let Some(outstanding) = self.outstanding.if_present() else { return };
         for sent in &mut outstanding.records {

@@ -43,7 +43,7 @@ impl Sent {
         self.payload.len() as u32 + (self.flags() & (Flags::SYN | Flags::FIN)).bits().count_ones()
     }
 
-    /// SYN, FIN, and PSH if it ends what the application wrote at one time.
+    /// SYN, FIN, and PSH if it ends the data of one write of the application.
     pub(crate) fn flags(&self) -> Flags {
         Flags::from_bits_retain(self.flags.into())
     }

@@ -1,4 +1,4 @@
-//! What the tests of BBR's versions share: a path, its outages, and paths with faults.
+//! Shared by the tests of BBR's versions: a path, its outages, and paths with faults.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::Config;

@@ -8,7 +8,7 @@ use super::experiment::{Case, Experiment, Known, Length};
 use super::outage::{Echo, Hold, MEASURES, MS, Plan, Stimulus};
 use crate::Congestion;
 
-/// As many as needed by a sender that has backed off over tens of seconds.
+/// A number of ICMP errors that is enough for a sender that has backed off over tens of seconds.
 const MANY: u32 = 12;
 /// The default of `hold_back`.
 pub(super) const HELD: Hold = Hold::Segments(4);
@@ -82,8 +82,8 @@ fn wake() -> Experiment {
 /// Outages shorter than the RTO, and outages of one RTO.
 ///
 /// Those of some 250 to 450 ms are excluded. They end with a race of two timers, whose outcome sometimes differs with the kernel's coarser
-/// timers: RACK's reordering timer, an eighth of what the outage has added to the round trip, against the first ACK after the greeting; and
-/// the first RTO against the greeting.
+/// timers: RACK's reordering timer, an eighth of the outage's addition to the round trip, against the first ACK after the greeting; and the
+/// first RTO against the greeting.
 fn early_cut() -> Experiment {
     let mut cases = Vec::new();
     for held in [1, 4] {

@@ -115,7 +115,7 @@ fn a_download_survives(outage: OutageKind, forwards_after: u64) {
     }
 }
 
-/// Neither side resolves the other before the path carries packets.
+/// No side resolves the other before the path carries packets.
 fn late_forwarding_drops_arp(_: &Namespace) {
     let layer2 = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };
     let mut config = world(layer2, one_outage(300, 1_400), Duration::from_millis(1_500));

@@ -25,7 +25,7 @@ fn carried(packet: &Packet) -> (usize, Packet) {
     (bytes.len(), Packet::parse(bytes).unwrap())
 }
 
-/// What a receiver makes of fragments: the packet from the first one's header (RFC 791 section 3.2, RFC 8200 section 4.5).
+/// Reassembles fragments as a receiver does, with the first one's header (RFC 791 section 3.2, RFC 8200 section 4.5).
 fn reassemble(fragments: &[Packet]) -> Packet {
     let (mut payload, mut is_complete) = (BytesMut::new(), false);
     for packet in fragments {

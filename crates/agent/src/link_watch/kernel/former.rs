@@ -15,7 +15,7 @@ pub const REMEMBERED: Duration = Duration::from_secs(600);
 /// The most interfaces remembered; beyond that the one that went first is forgotten.
 const MOST_REMEMBERED: usize = 64;
 
-/// What an interface had that is gone.
+/// The addresses and leading routes of an interface that is gone.
 #[derive(Debug)]
 struct Former {
     gone_at: Instant,
@@ -44,7 +44,8 @@ impl FormerInterfaces {
         self.0.insert(gone.name.clone(), Former { gone_at: now, addresses, has_led: gone.has_led });
     }
 
-    /// An interface that is new, or that udev has renamed, lacks what the former one of its name had and it never had.
+    /// A new interface, or one that udev has renamed, counts as lacking the addresses and routes that the former one of
+    /// its name had, unless it has had its own.
     pub(super) fn recall(&mut self, now: Instant, new: &mut Interface) {
         let Some(former) = self.0.remove(&new.name) else { return };
         if now.saturating_since(former.gone_at) < REMEMBERED {

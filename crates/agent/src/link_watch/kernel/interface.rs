@@ -30,8 +30,8 @@ impl Interface {
         if present.is_empty() { self.last_addresses[family.index()].clone() } else { present }
     }
 
-    /// The kernel reports losses of carrier once a second (`linkwatch_schedule_work`): one after another, of any interface, may be over
-    /// before it is reported, and then only their number shows it.
+    /// The kernel reports losses of carrier once a second (`linkwatch_schedule_work`): a loss soon after another one, of any interface, may
+    /// be over before it is reported, and then only the counter of losses shows it.
     pub(super) fn note_carrier(&mut self, can_carry: bool, losses: Option<u32>) {
         let before = std::mem::replace(&mut self.carrier_losses, losses);
         self.has_flickered |= self.can_carry && can_carry && before.is_some() && losses > before;

@@ -241,16 +241,16 @@ impl Interfaces {
     }
 }
 
-/// A TUN device that stands in for other links when they fail, as a modem with a program for a driver does: its default routes have
-/// higher metrics than theirs. A TUN device with a better route than theirs, of either IP version, sends its packets over them.
+/// A TUN device that replaces other links when they fail, such as a modem whose driver is a program: its default routes have higher metrics
+/// than theirs. A TUN device with a better route than theirs, of either IP version, sends its packets over them.
 ///
-/// It remains one while its routes are the same and one of these links has a default route: NetworkManager adds 20,000 to the metrics
+/// It keeps this role while its routes are the same and one of these links has a default route: NetworkManager adds 20,000 to the metrics
 /// of a link that fails its connectivity check.
 #[derive(Debug, Default)]
 pub(super) struct StandIn {
-    /// The links whose routes had lower metrics.
+    /// The links whose routes had lower metrics when the role began.
     links: BTreeSet<u32>,
-    /// Its own routes then.
+    /// The device's own routes at that time.
     routes: BTreeSet<DefaultRoute>,
 }
 

@@ -98,7 +98,7 @@ fn a_lost_and_restored_link_reports_each_change_once() {
 fn an_address_in_place_of_another_is_a_move() {
     let mut interfaces = Interfaces::new();
     assert_eq!(reports(&mut interfaces, [link(3, "wlan0", true), address(3, "192.0.2.7", true)]), ["wlan0 there"]);
-    // An additional address is not a move, nor is one of another family.
+    // An additional address, of the same or another family, is not a move.
     assert_eq!(
         reports(&mut interfaces, [address(3, "192.0.2.8", true), address(3, "2001:db8::7", true)]),
         [] as [&str; 0]
@@ -113,7 +113,7 @@ fn an_address_in_place_of_another_is_a_move() {
     // The last one of a family is replaced.
     let moved = reports(&mut interfaces, [address(3, "198.51.100.9", false), address(3, "203.0.113.5", true)]);
     assert_eq!(moved, ["wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"]);
-    // The same with a time without any.
+    // The same, with no address in between.
     let news = [address(3, "2001:db8::7", false), address(3, "203.0.113.5", false), address(3, "192.0.2.7", true)];
     let expected = ["wlan0 address down (IPv6)", "wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"];
     assert_eq!(reports(&mut interfaces, news), expected);
@@ -288,7 +288,7 @@ fn an_interface_made_anew_is_up_with_its_address_and_route() {
     // With another address its connections have moved.
     reports(&mut interfaces, [gone(5), link(6, "wlan0", true)]);
     assert_eq!(reports(&mut interfaces, [address(6, "198.51.100.4", true)]), ["wlan0 address up, moved"]);
-    // What never had a route needs none.
+    // An interface that never had a route does not need one.
     assert_eq!(
         reports(&mut interfaces, [link(8, "tun0", true), gone(8), link(9, "tun0", true)]),
         ["tun0 there", "tun0 gone", "tun0 there"]
@@ -315,7 +315,7 @@ fn an_interface_made_anew_is_recalled_by_its_last_name() {
     assert_eq!(reports(&mut interfaces, [link(4, "wwp0s20", false)]), expected);
     let expected = ["wwp0s20 carrier up", "wwp0s20 address up", "wwp0s20 eligible", "wwp0s20 route up"];
     assert_eq!(reports(&mut interfaces, news(4, "192.0.2.7", "192.0.2.1")), expected);
-    // What it has under another name is its own.
+    // An interface remembers its own address and route under another name.
     reports(&mut interfaces, [KernelEvent::LinkGone { index: 4 }, link(5, "wwan0", true)]);
     reports(&mut interfaces, [address(5, "198.51.100.4", true)]);
     let expected = ["wwan0 gone", "wwp0s20 there", "wwp0s20 route down"];
@@ -411,7 +411,7 @@ fn the_best_route_moves_from_link_to_link() {
     let better = route_in(4, MAIN, 600, true);
     assert_eq!(reports(&mut interfaces, [better]), ["wwan0 route down", "wlan0 eligible"]);
     assert_eq!(reports(&mut interfaces, [route_in(4, MAIN, 600, false)]), ["wwan0 route up", "wlan0 route down"]);
-    // A route that never led is not missed; nor does one with the same metric, or in another table, take the lead.
+    // The loss of a route that never led has no effect. A route with the same metric, or in another table, does not take the lead.
     let worse = [link(5, "eth0", true), route_in(5, MAIN, 900, true)];
     assert_eq!(reports(&mut interfaces, worse), ["eth0 there", "eth0 eligible"]);
     assert_eq!(reports(&mut interfaces, [route_in(5, MAIN, 900, false)]), [] as [&str; 0]);

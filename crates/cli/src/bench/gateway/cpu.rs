@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Keeps the calling thread, and threads and processes that it starts, on one processor.
 #[derive(Debug)]
 pub(super) struct Pinned {
-    /// Where it might run before.
+    /// The processors that the thread was allowed before.
     before: CpuSet,
     ksoftirqd: PathBuf,
 }

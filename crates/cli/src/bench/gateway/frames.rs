@@ -33,9 +33,9 @@ struct Sender {
 const ETHERNET: usize = 14;
 /// Bytes before the TCP header.
 const TCP: usize = ETHERNET + 20;
-/// The first port of the fixed host's.
+/// The first port of the fixed host.
 const FIRST_PORT: u16 = 10_000;
-/// So many of its ports are used, with one port of the mobile host.
+/// The number of ports of the fixed host that are used with one port of the mobile host.
 const PORTS: u64 = 50_000;
 
 impl Frames {

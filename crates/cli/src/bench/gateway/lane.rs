@@ -34,7 +34,7 @@ pub(super) enum Lane {
 }
 
 impl Lane {
-    /// Those of `holdover bench gateway`.
+    /// The ways that `holdover bench gateway` compares.
     pub(super) const ALL: [Self; 7] =
         [Self::Direct, Self::Forwarding, Self::Program, Self::Observe, Self::Buffer, Self::Split, Self::Haproxy];
 
@@ -74,7 +74,7 @@ enum Router {
 }
 
 impl Way {
-    /// Makes hosts, router and what is on it.
+    /// Makes hosts, and a router with its programs.
     pub(super) fn new(lane: Lane, round: usize, haproxy: Option<&Path>) -> Result<Self, Failed> {
         let line = if lane == Lane::Direct { Line::direct()? } else { Line::routed()? };
         let (router, processes) = match (lane, line.router(), haproxy) {
@@ -112,7 +112,7 @@ impl Way {
         Ok(packets(router, MOBILE_FACING)?.iter().sum())
     }
 
-    /// Opens what a load needs, and lets it run for a while.
+    /// Opens the connections of a load, and lets it run for a while.
     pub(super) fn begin(&mut self, load: Load) -> Result<(), Failed> {
         match load {
             Load::Bulk { connections } | Load::Messages { connections } => {
@@ -148,7 +148,7 @@ impl Way {
         }
     }
 
-    /// Closes what a load has opened. All packets must have arrived.
+    /// Closes the connections of a load. All packets must have arrived.
     pub(super) fn end(&mut self, load: Load) -> Result<(), Failed> {
         self.streams = None;
         let Some(mut frames) = self.frames.take() else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! `gateway`: the processor time of forwarding through a router with the gateway, beside plain forwarding and a proxy.
 //!
-//! Each way of forwarding has hosts and a router of its own. They carry the same load by turns, in a new order each time, so that a busy
-//! machine meets all alike; what is compared are slices of one turn.
+//! Each way of forwarding has hosts and a router of its own. They carry the same load by turns, in a new order each time, so that other
+//! load on the machine affects all alike. Slices of one turn are compared.
 
 mod cpu;
 mod frames;
@@ -40,7 +40,7 @@ struct LoadCost {
     load: Load,
     /// In each, every way has one slice.
     turns: usize,
-    /// Packets on the router's mobile-facing interface in a slice of plain forwarding. A segment to be split by an interface (GSO) is one.
+    /// Packets on the router's mobile-facing interface in a slice of plain forwarding. A GSO segment, which an interface splits, is one.
     packets: f64,
     /// Bytes of payload in a slice.
     bytes: u64,
@@ -51,13 +51,13 @@ struct LoadCost {
 #[derive(Debug, Serialize)]
 struct WayCost {
     way: Lane,
-    /// Processor time of hosts, router and softirqs: the median of the slices, by the packets and bytes of plain forwarding.
+    /// Processor time of hosts, router and softirqs: the median of the slices, divided by the packets and bytes of plain forwarding.
     nanoseconds_per_packet: f64,
     nanoseconds_per_byte: f64,
-    /// To plain forwarding.
+    /// The ratio of the processor time to that of plain forwarding.
     ratio: f64,
     ratio_quartiles: [f64; 2],
-    /// The same without the time of hosts that are joined directly.
+    /// The same after subtracting the time of directly joined hosts from both.
     router_ratio: f64,
     router_ratio_quartiles: [f64; 2],
 }
@@ -68,9 +68,9 @@ struct WayCost {
 enum Load {
     /// Downloads as fast as they go.
     Bulk { connections: usize },
-    /// Messages of 64 bytes and their answers, of as many.
+    /// Messages of 64 bytes, and answers of 64 bytes.
     Messages { connections: usize },
-    /// Packets of 64 bytes of payload in both directions, without hosts' TCP.
+    /// Packets of 64 bytes of payload in both directions, without TCP at the hosts.
     Packets { flows: u64 },
 }
 
@@ -84,9 +84,9 @@ const LOADS: [Load; 7] = [
     Load::Packets { flows: 100_000 },
 ];
 
-/// How often everything is set up again: the placement in memory affects the time.
+/// The number of rounds. Each sets everything up again, since the placement in memory affects the time.
 const ROUNDS: usize = 3;
-/// Turns of each load in a round, and as many at least after [`LONGEST`].
+/// Turns of each load in a round, and their least number if [`LONGEST`] ends the round early.
 const TURNS: usize = 20;
 const LEAST_TURNS: usize = 4;
 /// The time for a load in a round. All turns take some seconds on a processor of their own, and as many times more as other programs have
@@ -96,13 +96,13 @@ const LONGEST: Duration = Duration::from_secs(15);
 const BULK_BYTES: u64 = 64_000_000;
 /// Exchanges of messages in a slice.
 const EXCHANGES: u64 = 3000;
-/// Slices, and packets of each direction in them, that show what the kernel charges to tasks.
+/// The number of slices that check how much time the kernel charges to tasks, and the packets of each direction in one of them.
 const CHECKS: usize = 200;
 const CHECKED_PACKETS: u64 = 100;
 /// Packets of each direction in a slice.
 const PACKETS: u64 = 20_000;
 
-/// Measures all.
+/// Takes all measurements.
 ///
 /// # Errors
 /// The kernel refuses something, or the load does not get through.
@@ -143,7 +143,7 @@ pub(crate) struct RouterTimes {
     pub(crate) forwarding: Quartiles,
     /// With the gateway in mode `m-tcp`.
     pub(crate) m_tcp: Quartiles,
-    /// Of the two in the same turn.
+    /// The ratio of the two in the same turn.
     pub(crate) ratio: Quartiles,
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn router_times() -> Result<RouterTimes, Failed> {
     slices.router_times().ok_or_else(|| "no packet was forwarded".into())
 }
 
-/// Half of the time of forwarding packets is spent in softirqs: run times tell whether they are charged to tasks.
+/// Half of the time of forwarding packets is spent in softirqs: run times show whether they are charged to tasks.
 ///
 /// # Errors
 /// They are not.
@@ -196,7 +196,7 @@ fn is_nearly_all_charged(slices: &[(Duration, Duration)]) -> bool {
 #[derive(Debug, Default)]
 struct Slices {
     turns: Vec<Vec<(Lane, f64)>>,
-    /// On the mobile-facing interface of plain forwarding, in all turns.
+    /// Packets on the mobile-facing interface of plain forwarding, in all turns.
     packets: u64,
 }
 
@@ -223,7 +223,7 @@ fn run(load: Load, ways: &mut [Way], slices: &mut Slices, pinned: &Pinned, rando
     taking_part.into_iter().try_for_each(|way| way.end(load))
 }
 
-/// Whether there is a turn after so many, which took so long.
+/// Whether another turn follows after this number of turns and this time.
 fn has_another_turn(turns: usize, took: Duration) -> bool {
     turns < LEAST_TURNS || turns < TURNS && took < LONGEST
 }
@@ -319,7 +319,7 @@ impl Load {
     }
 }
 
-/// Where a way's files are.
+/// The directory of a way's files.
 fn place(lane: Lane, round: usize) -> PathBuf {
     scratch_directory(&format!("{}-{round}", lane.name()))
 }

@@ -21,12 +21,12 @@ const PORT: u16 = 5001;
 /// The bound on the time to open a connection.
 const OPENS_WITHIN: Duration = Duration::from_secs(20);
 
-/// The connections, those of one mobile host after those of another.
+/// The connections, in the order of their mobile hosts.
 #[derive(Debug)]
 pub(super) struct Connections {
     fixed: Vec<TcpStream>,
     mobile: Vec<TcpStream>,
-    /// Has the number of a connection for its mobile host's end.
+    /// Watches the mobile hosts' ends; the data of an event is the connection's number.
     epoll: OwnedFd,
     /// Bytes that were sent to each mobile host's end and have not arrived.
     missing: Vec<usize>,
@@ -36,7 +36,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Opens so many connections of each mobile host.
+    /// Opens this many connections of each mobile host.
     ///
     /// # Errors
     /// One of them is not opened in time.
@@ -82,7 +82,7 @@ impl Connections {
         self.fixed.iter().map(|fixed| Ok((fixed.local_addr()?, fixed.peer_addr()?))).collect()
     }
 
-    /// The fixed host sends so many bytes on each connection, which its socket takes at once.
+    /// The fixed host sends this many bytes on each connection, few enough for one write.
     pub(super) fn send_to_all(&mut self, bytes: usize) -> Result<(), Failed> {
         (0..self.len()).try_for_each(|number| self.send(number, bytes))
     }
@@ -97,7 +97,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Receives until all has arrived. Returns the time that this took.
+    /// Receives until all data has arrived. Returns the time that this took.
     pub(super) fn receive_all(&mut self, patience: Duration) -> Result<Duration, Failed> {
         let began = Instant::now();
         while self.missing_in_all > 0 {
@@ -133,7 +133,7 @@ impl Connections {
         }
     }
 
-    /// Receives what there is, after waiting for it.
+    /// Waits for data, and receives all that has arrived.
     fn receive(&mut self, wait: Duration) -> Result<(), Failed> {
         let mut ready = Vec::with_capacity(1024);
         let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };

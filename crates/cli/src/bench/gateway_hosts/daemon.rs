@@ -1,4 +1,4 @@
-//! The daemon, and what it takes.
+//! The daemon, and its use of resources.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub(super) struct Daemon {
     router: holdover_host::Namespace,
 }
 
-/// In bytes.
+/// Memory of the gateway, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Memory {
     /// Resident in the process.
@@ -29,7 +29,7 @@ pub(super) struct Memory {
     pub(super) maps: u64,
 }
 
-/// How often the gateway is asked.
+/// The interval between queries to the gateway.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
 impl Daemon {
@@ -50,10 +50,10 @@ impl Daemon {
         Ok(self.process.status()?)
     }
 
-    /// Waits until its status is as wanted, and returns it with the time that this took.
+    /// Waits until its status satisfies a condition, and returns the status and the time that this took.
     ///
     /// # Errors
-    /// That is not so in time.
+    /// The status is not reached in time.
     pub(super) fn await_status(
         &self,
         patience: Duration,
@@ -108,7 +108,7 @@ impl Daemon {
 /// Packets that an interface has dropped instead of sending them, by a line of /proc/net/dev.
 fn dropped(line: &str, is_it: &dyn Fn(&str) -> bool) -> Option<u64> {
     let (name, counters) = line.split_once(':')?;
-    // After eight counters of received packets: bytes, packets, errors, drops.
+    // Eight counters of received packets come first, then bytes, packets, errors and drops of sent ones.
     if is_it(name.trim()) { counters.split_whitespace().nth(11)?.parse().ok() } else { None }
 }
 

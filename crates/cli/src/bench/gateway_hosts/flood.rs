@@ -17,9 +17,9 @@ use super::daemon::Daemon;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Flooder {
-    /// The fixed host's side, from addresses at random, to mobile hosts, which drop them.
+    /// The fixed host's side, from random addresses, to mobile hosts, which drop them.
     FixedSide,
-    /// Mobile hosts, to addresses at random, where nobody is.
+    /// Mobile hosts, to random addresses that no host has.
     MobileHosts,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct FloodCost {
     pub(super) syns_per_second: f64,
     /// Connections of the table when the flood ends.
     pub(super) table: usize,
-    /// Established connections, and those of them that have a place in the table then.
+    /// Established connections, and how many of them are in the table when the flood ends.
     pub(super) established: usize,
     pub(super) kept: usize,
-    /// TCP packets of connections without a place.
+    /// TCP packets of connections that are not in the table.
     pub(super) without_room: u64,
-    /// The run time of the gateway's programs for a packet of the flood and of the connections.
+    /// The mean run time of the gateway's programs per packet, of the flood or of the connections.
     pub(super) program_nanoseconds: f64,
     /// The daemon's share of one processor.
     pub(super) daemon_share: f64,
@@ -56,12 +56,12 @@ pub(super) struct FloodCost {
 /// SYNs per second, as far as the machine can send them.
 const RATE: u64 = 50_000;
 const LASTS: Duration = Duration::from_secs(10);
-/// The ports to which the SYNs go: mobile hosts drop what comes to them.
+/// The ports to which the SYNs go: mobile hosts drop packets to these.
 const FIRST_PORT: u16 = 61_000;
 /// The ports of the senders.
 const PORTS: u64 = 30_000;
 
-/// Measures one.
+/// Measures the effect of one flood.
 ///
 /// # Errors
 /// A connection ends, or the kernel refuses.
@@ -80,7 +80,7 @@ pub(super) fn measure(
     let (usage, spent) = (daemon.tables.usage()?, daemon.processor_time()?);
     let (began, mut syns) = (Instant::now(), 0);
     while began.elapsed() < LASTS {
-        // A part of all connections carries a message, and the flood follows by its rate.
+        // Each pass sends the SYNs that are due at the flood's rate, then messages on a part of the connections.
         let due = (began.elapsed().as_secs_f64() * RATE as f64) as u64;
         for _ in 0..due.saturating_sub(syns) {
             let syn = syn(&mut random, crowd.count(), flooder);

@@ -36,12 +36,12 @@ pub(super) struct Settings {
     pub(super) connections: u32,
 }
 
-/// The cost of many mobile hosts, and how soon they have data after their return.
+/// The cost of many mobile hosts, and the times from their return to their first data.
 #[derive(Debug, Serialize)]
 pub(super) struct HostsCost {
     hosts: u32,
     connections: usize,
-    /// Of the link to the mobile hosts, which all share.
+    /// Rate of the link that all mobile hosts share.
     link_bits_per_second: u64,
     memory: Memory,
     watching: Watching,
@@ -52,36 +52,36 @@ pub(super) struct HostsCost {
 /// Memory of the daemon's process and of its maps in the kernel, in bytes.
 #[derive(Debug, Serialize)]
 struct Memory {
-    /// Before the first host.
+    /// Memory before the first mobile host.
     process: u64,
     maps: u64,
-    /// For each mobile host that was heard.
+    /// Additional memory for each mobile host that has sent a packet.
     process_per_host: f64,
     maps_per_host: f64,
-    /// For each connection that was opened, which has carried a message.
+    /// Additional memory for each connection that has carried a message.
     process_per_connection: f64,
     maps_per_connection: f64,
 }
 
-/// All hosts are there, and carry one message each second.
+/// The load while all mobile hosts are present and carry one message each per second.
 #[derive(Debug, Serialize)]
 struct Watching {
-    /// Of one processor.
+    /// The daemon's share of one processor.
     daemon_share: f64,
-    /// Hosts that were taken for absent.
+    /// Hosts that the gateway wrongly considered absent.
     taken_for_absent: u64,
 }
 
 /// The rate of the link to the mobile hosts.
 const LINK: BitRate = BitRate::from_mbps(1000);
-/// How long the hosts are watched.
+/// The duration of the measurement with all hosts present.
 const WATCHED: Duration = Duration::from_secs(5);
 /// The bound on all waits for the gateway.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The room that a router needs in its neighbour table beside mobile hosts.
 const OTHER_NEIGHBOURS: u32 = 64;
 
-/// Measures all.
+/// Takes all measurements.
 ///
 /// # Errors
 /// The kernel refuses something, or has not enough room for so many hosts.
@@ -137,7 +137,7 @@ pub(super) fn measure(settings: Settings) -> Result<HostsCost, Failed> {
     })
 }
 
-/// Progress.
+/// Prints progress.
 fn say(what: &dyn std::fmt::Display) {
     super::say("gateway-hosts", what);
 }
@@ -152,13 +152,13 @@ fn watch(daemon: &mut Daemon, connections: &mut Connections) -> Result<Watching,
     Ok(Watching { daemon_share, taken_for_absent: daemon.status()?.buffer.absences - before.0 })
 }
 
-/// The kernel has one table of neighbours for all namespaces, and drops packets to those beyond it.
+/// Checks the size of the kernel's neighbour table. All namespaces share it, and the kernel drops packets to hosts without an entry.
 ///
 /// # Errors
 /// It has too little room.
 fn check_neighbour_table(hosts: u32) -> Result<(), Failed> {
     const PARAMETER: &str = "/proc/sys/net/ipv4/neigh/default/gc_thresh3";
-    // Namespaces of containers do not show it.
+    // The network namespace of a container does not have this file.
     let Ok(text) = std::fs::read_to_string(PARAMETER) else { return Ok(()) };
     let most: u32 = text.trim().parse()?;
     let needed = hosts + OTHER_NEIGHBOURS;

@@ -11,15 +11,15 @@ use super::connections::Connections;
 use super::daemon::Daemon;
 use super::{Failed, PATIENCE};
 
-/// How the mobile hosts are absent.
+/// The kind of absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Absence {
-    /// Nothing comes to them or from them. On its return each announces its address.
+    /// The link loses all packets to and from the mobile hosts. On its return each host announces its address.
     SilentAnnounced,
-    /// The same, but they announce nothing.
+    /// The same without announcements.
     Silent,
-    /// The router's interface has no carrier, and has one again for all of them at once, which announce nothing.
+    /// The router's interface loses its carrier, which returns for all hosts at once. They announce nothing.
     Carrier,
 }
 
@@ -43,23 +43,23 @@ pub(super) struct ReturnCost {
     pub(super) detected_s: f64,
     /// The daemon's share of one processor while all are known to be absent.
     pub(super) daemon_share: f64,
-    /// The packets that wait at the gateway for all hosts just before the first one returns.
+    /// The packets that wait at the gateway, for all hosts together, just before the first one returns.
     pub(super) waiting_packets: u64,
     pub(super) waiting_bytes: u64,
     /// The time that the link needs for these bytes.
     pub(super) waiting_link_s: f64,
-    /// From a host's return until data came to it: half of the hosts, 99 of 100, all.
+    /// From a host's return to its first data: median, 99th percentile and maximum over the hosts.
     pub(super) first_data_median_s: f64,
     pub(super) first_data_p99_s: f64,
     pub(super) first_data_max_s: f64,
-    /// From the return of the first host until all had all data, and what the link needs for these.
+    /// From the return of the first host until all hosts have all data, and the time that the link needs for this data.
     pub(super) all_data_s: f64,
     pub(super) all_data_link_s: f64,
-    /// The daemon's processor time from then on until all had all data.
+    /// The daemon's processor time in the same interval.
     pub(super) daemon_s: f64,
-    /// Packets that the gateway discarded, by its limits.
+    /// Packets that the gateway discarded because of its limits.
     pub(super) discarded: u64,
-    /// Packets that the queue of the daemon's device, and the queue of the link, did not take.
+    /// Packets that the full queues of the daemon's device and of the link dropped.
     pub(super) dropped_before_daemon: u64,
     pub(super) dropped_at_link: u64,
 }
@@ -67,16 +67,16 @@ pub(super) struct ReturnCost {
 /// The data of the fixed host on each connection: ten segments, an initial window (RFC 6928).
 const BYTES: usize = 14_480;
 
-/// How long all are known to be absent.
+/// The time from the detection of the last absence to the first return.
 const STAYS: Duration = Duration::from_secs(3);
 
-/// All return within this time.
+/// All hosts return within this time.
 const WITHIN: holdover_base::Duration = holdover_base::Duration::from_secs(1);
 
 /// How long nothing happens before.
 const QUIET: Duration = Duration::from_millis(1500);
 
-/// Measures one.
+/// Measures one absence.
 ///
 /// # Errors
 /// The gateway does not detect the absence, or the data do not arrive.
@@ -142,7 +142,7 @@ pub(super) fn measure(
     })
 }
 
-/// Seconds from the return of each host until data came to it.
+/// Seconds from the return of each host to its first data.
 fn first_data(crowd: &Crowd) -> Result<Vec<f64>, Failed> {
     let of = |number| {
         let (there_from, data_at) = crowd.first_data(number)?;

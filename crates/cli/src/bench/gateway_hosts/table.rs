@@ -6,7 +6,7 @@ use super::HostsCost;
 use super::flood::FloodCost;
 use super::returns::ReturnCost;
 
-/// For people.
+/// The measurements as text.
 pub(in super::super) fn table(cost: &HostsCost) -> String {
     let HostsCost { hosts, connections, memory, watching, .. } = cost;
     let mut text = format!(

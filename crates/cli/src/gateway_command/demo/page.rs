@@ -13,7 +13,7 @@ use super::{Pair, pairs};
 /// Whether a page can be written to this file. It is left as it is; a new one is not left behind.
 pub(super) fn check(path: &Path) -> io::Result<()> {
     match OpenOptions::new().append(true).open(path) {
-        // Only a file that was made here is removed: what a symbolic link points to is not made.
+        // `create_new` does not follow a symbolic link, so only a file made here is removed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             File::create_new(path)?;
             std::fs::remove_file(path)
@@ -110,7 +110,7 @@ mod tests {
         for (cluster, cases) in [(None, &CASES[..]), (Some(3), &CLUSTER_CASES[..])] {
             let page = page(cluster, &outcomes(cases));
             for (number, case) in cases.iter().enumerate() {
-                // Both directions, and what happens.
+                // Both directions, and the description of the case.
                 assert_eq!(page.matches(&format!("<th scope=\"row\">{}</th>", case.name)).count(), 3, "{}", case.name);
                 for figure in [number * 1000 + 222, number * 1000 + 11] {
                     assert_eq!(page.matches(&format!("<td>{figure} ms</td>")).count(), 2, "{figure}");

@@ -137,7 +137,7 @@ impl Ownership {
         adopted.into_iter().for_each(|mobile| self.lose(mobile, false));
     }
 
-    /// The store's contents at a revision: what is missing in it is deleted.
+    /// The store's contents at a revision: keys missing in it are deleted.
     pub(super) fn learn_all(&mut self, now: Instant, at: u64, changes: Vec<Change>) {
         let mut gateways: BTreeSet<String> = self.gateways.keys().cloned().collect();
         let mut mobiles: BTreeSet<IpAddr> = self.mobiles.keys().copied().collect();

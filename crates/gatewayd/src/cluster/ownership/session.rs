@@ -155,7 +155,7 @@ impl Ownership {
     pub(crate) fn handle_reply(&mut self, now: Instant, reply: Reply) {
         let Reply { id, kind, result } = reply;
         if self.session.unanswered.get(&kind).is_none_or(|(expected, _)| *expected != id) {
-            // An answer to a request that was given up: it says nothing about a later one.
+            // An answer to a request that was given up does not apply to a later one.
             self.counters.late += 1;
             return;
         }
@@ -237,7 +237,7 @@ impl Ownership {
         }
     }
 
-    /// Whether the state of a mobile host's key is newer than what is known.
+    /// Whether the state of a mobile host's key is newer than the known one.
     fn is_newer(&self, change: &Change) -> bool {
         let Subject::Mobile { address, .. } = &change.subject else { return false };
         self.mobiles.get(address).is_none_or(|known| change.epoch > known.epoch)
@@ -369,7 +369,7 @@ impl Ownership {
         let accepts = self.session.is_synced && self.is_registered(now) && !fails;
         self.session.accepts_since = accepts.then(|| self.session.accepts_since.unwrap_or(now));
         for kind in KINDS {
-            // A failed request that is not needed any more, as its effect is known otherwise.
+            // The request failed, but is not needed any more: its effect is known from another source.
             if self.due(kind).is_none()
                 && !self.keeps_failure(now, kind)
                 && !self.session.unanswered.contains_key(&kind)

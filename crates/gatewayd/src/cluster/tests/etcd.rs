@@ -20,7 +20,7 @@ pub(super) struct Store {
     leases: BTreeMap<u64, Instant>,
     history: Vec<Change>,
     compacted: u64,
-    /// Lists of which pages were read, by revision.
+    /// The state of all keys as of each revision from which pages were read.
     snapshots: BTreeMap<u64, Vec<Change>>,
     pub(super) writes_of_mobiles: u64,
     lease_time: Duration,

@@ -36,7 +36,7 @@ fn gateway(epoch: u64, name: &str, registration: Option<Registration>) -> Change
     Change { epoch, subject: Subject::Gateway { name: name.to_owned(), registration } }
 }
 
-/// A gateway "a", what it asks of its store, and the number of its last request of each kind.
+/// Gateway "a", its requests to the store, and the number of its last request of each kind.
 struct One(Ownership, BTreeMap<Kind, u64>);
 
 /// The first page of all keys.
@@ -238,7 +238,7 @@ fn after_an_outage_of_the_store_an_old_claim_gives_way_to_the_gateway_that_hears
     one.reply(at(20_503), Kind::List, listed(61, keys));
     assert!(one.requests().iter().all(|request| request.kind() != Kind::Claims));
     assert!(!one.0.may_release(mobile(), Some(at(10))));
-    // It is given a second to show that it is here, and is the other one's then.
+    // The mobile host has a second to show that it is here; then it is the other gateway's.
     let contested = at(21_503);
     assert!(one.0.poll_timeout() <= contested);
     one.events();
@@ -247,7 +247,7 @@ fn after_an_outage_of_the_store_an_old_claim_gives_way_to_the_gateway_that_hears
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 61)));
 }
 
-/// It was heard here in passing while this gateway could not reach the store, and is at its owner again.
+/// The mobile host was heard here briefly while this gateway could not reach the store, and is back at its owner.
 #[test]
 fn a_mobile_host_that_is_not_heard_again_stays_with_its_owner() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
@@ -263,7 +263,7 @@ fn a_mobile_host_that_is_not_heard_again_stays_with_its_owner() {
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 40)));
 }
 
-/// Its key vanishes while it is at another gateway.
+/// The mobile host's key vanishes while it is at another gateway.
 #[test]
 fn packets_for_a_departed_host_stay_when_its_key_vanishes() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
@@ -281,7 +281,7 @@ fn packets_for_a_departed_host_stay_when_its_key_vanishes() {
     assert!(one.0.may_release(mobile(), Some(at(2000))));
 }
 
-/// An earlier process of this gateway has owned it. The engine polls events after it has heard the mobile host.
+/// An earlier process of this gateway owned the mobile host. The engine polls events after it has heard the mobile host.
 #[test]
 fn a_mobile_host_that_is_heard_as_its_loss_is_learned_is_here() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
@@ -292,7 +292,8 @@ fn a_mobile_host_that_is_heard_as_its_loss_is_learned_is_here() {
     assert_eq!((one.events(), one.0.owned_elsewhere(mobile())), (vec![], None));
 }
 
-/// It comes back before this gateway has taken over: its mobile host stays its own, and what waits here is offered to it.
+/// The owner comes back before this gateway has taken over: it keeps its mobile host, and this gateway offers it the packets that wait
+/// here.
 #[test]
 fn an_adopted_mobile_host_is_returned_to_a_gateway_that_is_back() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
@@ -434,7 +435,7 @@ fn compacted_changes_are_made_up_for_and_another_store_is_learned_anew() {
     one.hears(at(2000), None);
     one.requests();
     one.reply_as(at(2001), Kind::Claims, Ok((2, Answer::Claimed(vec![record(4, "a")]))));
-    // The first answer of another store counts for nothing but that.
+    // The first answer of another store only shows that the store was replaced.
     assert_eq!((one.0.owns(mobile()), one.0.counters().replaced), (None, 1));
     assert_eq!(one.requests(), [Request::Join]);
 }
@@ -445,11 +446,11 @@ fn keys_of_mobile_hosts_that_are_long_gone_are_removed() {
     one.hears(at(10), None);
     one.0.handle_gone(at(20), mobile());
     assert_eq!(one.requests(), [Request::Remove(vec![(mobile(), 40)])]);
-    // If the store was away, with the next sweep.
+    // If the store was unreachable, the next sweep removes them.
     one.reply_as(at(30), Kind::Removal, Err("timed out".to_owned()));
     one.0.handle_timeout(at(60_000));
     assert!(one.requests().contains(&Request::Remove(vec![(mobile(), 40)])));
-    // That of one that an earlier process has owned, and that was not heard since, after ten minutes.
+    // The key of a mobile host that an earlier process owned and that was not heard since is removed after ten minutes.
     let mut one = One::joined(vec![record(40, "a")]);
     let mut removed_in = Vec::new();
     for minute in 1..=11 {
@@ -461,7 +462,7 @@ fn keys_of_mobile_hosts_that_are_long_gone_are_removed() {
     assert_eq!(removed_in, [11]);
 }
 
-/// Of a hundred mobile hosts without an owner none answers, but one that is behind the first 64.
+/// A hundred mobile hosts without an owner: only one answers, which is not among the first 64.
 #[test]
 fn mobile_hosts_that_do_not_answer_are_probed_less_often_and_the_others_get_their_turn() {
     let mut one = One::joined(vec![]);

@@ -42,7 +42,7 @@ fn without_its_store_every_gateway_continues_and_packets_elsewhere_arrive_later(
     world.check();
 }
 
-/// It is away for longer than mobile hosts are remembered, and then comes to the other gateway.
+/// The mobile host is away for longer than mobile hosts are remembered, and then comes to the other gateway.
 // Claim: A mobile host that stays away is forgotten, once what waits has aged, and its key removed: in the model, and with a real
 // etcd. Of a hundred that do not answer each is probed less and less often, and none is left out.
 // Tests: `cluster::stays_away`,
@@ -67,7 +67,7 @@ fn a_mobile_host_that_stays_away_is_forgotten_and_its_key_is_released() {
     world.check();
 }
 
-/// It has left a gateway where packets wait for it, and sends nothing but broadcasts to the other one.
+/// The mobile host has left a gateway where packets wait for it, and sends only broadcasts to the other one.
 // Claim: A mobile host that arrives with broadcasts only gets what waits: in the model, and on real kernels. Broadcasts that its
 // owner hears, too, change nothing.
 // Tests: `cluster::arrives_with_broadcasts`, `cluster::overhears`,
@@ -86,7 +86,7 @@ fn a_mobile_host_that_arrives_with_broadcasts_only_gets_what_waits() {
     world.check();
 }
 
-/// A world of two gateways, of which the mobile host has left the first: packets wait for it there.
+/// A world of two gateways. The mobile host has left the first one, where packets wait for it.
 fn world_without_its_mobile_host() -> World {
     let mut world = World::new(1, 2, 0);
     world.run_for(3_000);

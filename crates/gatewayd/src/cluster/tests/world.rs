@@ -1,5 +1,5 @@
-//! Gateways with what waits at each, mobile hosts that move between them, and the networks between gateways and to the
-//! store.
+//! Gateways with their waiting packets, mobile hosts that move between them, and the networks between gateways and to
+//! the store.
 
 mod gateway;
 mod ledger;

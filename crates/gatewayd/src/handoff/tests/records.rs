@@ -1,4 +1,4 @@
-//! Records of connections: their bytes, their way between gateways, and what they may change.
+//! Records of connections: their bytes, their transfer between gateways, and the changes that they may make.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ fn is_honest(flow: &Flow) -> bool {
 }
 
 proptest! {
-    /// The other gateway knows what the first one did, on its own clock.
+    /// The other gateway has the first one's state, on its own clock.
     // Claim: A record of a connection has at most 256 bytes, and of it another gateway knows what the first one did: ACKs, shown ones and
     // SACK blocks, window shifts, timestamps and their rate, round trips; 256 random transfers, IPv4 and IPv6. Damaged records, those of
     // another version and garbage are refused, or say no more than a receiver's ACK.
@@ -89,7 +89,7 @@ proptest! {
                 prop_assert!(before.stamps().is_none());
             }
         }
-        // The last ACKs that a mobile sender was shown, or that there were too many: for the ring, or for the record.
+        // The last ACKs that a mobile sender was shown; or none, if there were too many for the ring or for the record.
         let is_full = bytes.len() + std::mem::size_of::<[u32; 2]>() > FlowRecord::MAX_BYTES;
         for ms in [0, 2, 60].map(Duration::from_millis) {
             let (before, after) = (flow.half(Direction::Outgoing), moved.half(Direction::Outgoing));
@@ -156,7 +156,7 @@ fn the_later_numbers_win_and_a_record_of_another_connection_changes_nothing() {
         let shifts = |known: &Flow| record.missing_shifts(known).collect::<Vec<_>>();
         assert!(!record.supersedes(&flow), "nothing new");
         assert_eq!(shifts(&flow), []);
-        // What was learned in mid-life before the record was made.
+        // State learned in mid-life, before the record was made.
         assert!(record.supersedes(&Transfer { segments: 200, ..unseen }.until(now)));
         assert_eq!(shifts(&unseen.until(now)), [(Direction::Outgoing, 7), (Direction::Incoming, 7)]);
         assert!(record.supersedes(&older.until(now)));
@@ -166,7 +166,7 @@ fn the_later_numbers_win_and_a_record_of_another_connection_changes_nothing() {
             assert!(!record.supersedes(&ended), "a FIN that the former gateway has not seen");
         }
         assert!(record.supersedes(&Flow::new()));
-        // And after it.
+        // State learned after the record was made.
         let later = Transfer { segments: 350, ..unseen }.until(now);
         assert!(!record.supersedes(&later));
         assert_eq!(shifts(&later), [(Direction::Outgoing, 7), (Direction::Incoming, 7)]);
@@ -480,7 +480,7 @@ fn a_restarted_gateway_gets_unconfirmed_records_by_its_next_claim() {
     old.handle_message(now, address(1), Message { body: Body::GotRecords { number: 0 }, ..claim(1, 1) });
     while old.poll_transmit().is_some() {}
     old.handle_new_session(now, address(1));
-    // Not by itself: the new process may have claimed another mobile host by this number.
+    // Records are not sent unasked: the new process may have claimed another mobile host by this number.
     old.handle_timeout(now + Duration::from_millis(500));
     assert_eq!(old.poll_transmit(), None);
     old.handle_message(now + Duration::from_secs(1), address(1), claim(1, 1));

@@ -1,4 +1,5 @@
-//! What becomes of one packet: damage on the way, or another packet that its sender, or the server that has forwarded it, makes with its keys.
+//! The fate of one packet: it is damaged on the way, or replaced by another one that its sender, or the server that has
+//! forwarded it, makes with its keys.
 
 use bytes::Bytes;
 use holdover_wire::{Packet, Payload};
@@ -11,7 +12,7 @@ use crate::host::{Proofs, Tlv};
 
 /// Values at the edges of fields.
 const EDGES: [u32; 8] = [0, 1, 255, 256, 0x7fff_ffff, 0x8000_0000, u32::MAX - 1, u32::MAX];
-/// An address that nobody has.
+/// An address that no host has.
 const NOBODY: core::net::IpAddr = core::net::IpAddr::V4(core::net::Ipv4Addr::new(203, 0, 113, 77));
 
 /// A packet in place of another one, and whether it needs keys that only one host has.
@@ -38,7 +39,7 @@ pub(super) fn change(world: &mut World, flight: &Flight, pool: &[Tlv], input: &m
     changed
 }
 
-/// An address of a host, or of nobody.
+/// An address of a host, or one that no host has.
 fn place(input: &mut Input<'_>) -> core::net::IpAddr {
     match input.below(2 * HOSTS + 1) {
         index if index < HOSTS => home(index),
@@ -50,7 +51,7 @@ fn place(input: &mut Input<'_>) -> core::net::IpAddr {
 fn change_data(world: &mut World, from: usize, packet: &Packet, esp: &Bytes, input: &mut Input<'_>) -> Changed {
     let to = world.owners.get(&packet.dst).copied().filter(|&to| from != SERVER && to != SERVER);
     if let Some(to) = to.filter(|_| input.below(2) == 0) {
-        // The sender's program sends what no program of another host would.
+        // The sender's program sends data that no program of another host would send.
         let payload = Payload::Other { protocol: input.byte(), payload: input.bytes().into() };
         let inner = Packet::new(world.hit(from).0.into(), world.hit(to).0.into(), payload);
         if let Ok(packet) = world.hosts[from].seal(world.now, &inner) {
@@ -181,7 +182,7 @@ fn edge(contents: &mut [u8], input: &mut Input<'_>) {
     contents.iter_mut().skip(at).zip(&value[4 - len..]).for_each(|(byte, value)| *byte = *value);
 }
 
-/// The address of another host, or of nobody, where 16 bytes of an address may be.
+/// Writes the address of another host, or one that no host has, where 16 bytes may be an address.
 fn put_address(contents: &mut [u8], input: &mut Input<'_>) {
     let address = map(place(input)).octets();
     let places = contents.len().saturating_sub(15);

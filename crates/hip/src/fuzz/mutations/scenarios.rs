@@ -16,7 +16,7 @@ pub(super) struct Moment {
     pub(super) flight: Flight,
 }
 
-/// What happens first, and is not damaged; then what is.
+/// A scenario: `before` is not damaged, `act` is.
 struct Scenario {
     name: &'static str,
     algorithm: Algorithm,

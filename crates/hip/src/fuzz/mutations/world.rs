@@ -1,4 +1,4 @@
-//! Hosts, a server, and the network between them, all of which can be copied.
+//! Hosts, a server, and the network between them. All can be copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::PredictableRng;
 use crate::host::{DataError, Event, Host, HostConfig, Relayed, Service, State};
 use crate::identity::{Algorithm, Hit, KeyPair};
 
-/// The initiator, its peer, their server, and a host that nobody knows.
+/// The initiator, its peer, their server, and a host that no other host knows.
 pub(super) const ANNE: usize = 0;
 pub(super) const BOB: usize = 1;
 pub(super) const SERVER: usize = 2;

@@ -15,17 +15,17 @@ fn path(number: u8) -> Between {
 /// The path of a packet, and the echo request that it is.
 type Flying = (u8, Option<[u8; 16]>);
 
-/// Paths 0 (the usual one), 1 and 2, each of which is down in some intervals, in milliseconds.
+/// Paths 0 (the usual one), 1 and 2. Each is down in some intervals, in milliseconds.
 struct World {
     now: Instant,
     config: PathCheckConfig,
     machine: Reachability,
     down: [Vec<(u64, u64)>; 3],
-    /// What arrives, and when: data of the peer, or the answer to a test.
+    /// Arrivals by time: data of the peer, or the answer to a test.
     flying: BTreeMap<(Instant, u64), Flying>,
     count: u64,
     tests: Vec<(Instant, u8)>,
-    /// Where data went, whenever that changed.
+    /// The path of data at each change.
     taken: Vec<(Instant, u8)>,
     changes: Vec<(Instant, PathState)>,
     /// Whether data is answered by data.

@@ -100,7 +100,7 @@ fn deaf(table: &str) -> String {
     middle(&format!("hears_links = false, {table}"))
 }
 
-/// The error about a scenario, or its warnings that say so: in a line each.
+/// The error about a scenario, or its warnings to that effect, one a line.
 fn complaint(text: &str) -> String {
     match Scenario::parse("test.toml", text, NoFiles) {
         Err(error) => error.to_string(),
@@ -112,7 +112,7 @@ fn complaint(text: &str) -> String {
     }
 }
 
-/// A mechanism, a scenario in which it can never act, a part of what is said about it, and a scenario in which it can act.
+/// A mechanism, a scenario in which it can never act, a part of the message about it, and a scenario in which it can act.
 struct Case {
     mechanism: &'static str,
     never: String,
@@ -257,7 +257,7 @@ fn mechanisms_belong_to_hosts_or_to_routers() {
     }
 }
 
-/// By host identity, a host hears of the links of its peers.
+/// With host identity, a host gets events of its peers' links.
 #[test]
 fn a_peer_by_identity_hears_of_links() {
     for table in ["reconnect_acks = {}", "user_timeout = {}", "unreachable_poke = {}"] {
@@ -295,7 +295,7 @@ fn datagrams_are_no_tcp() {
     assert_eq!(complaint(&datagrams(&middle("gateway = {}"))), "");
 }
 
-/// What withholds ACKs does so with and without outages.
+/// Mechanisms that withhold ACKs do so with and without outages.
 #[test]
 fn withholding_acks_without_effect_is_warned_of() {
     for key in ["wake", "hold_back"] {

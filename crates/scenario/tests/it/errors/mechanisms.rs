@@ -89,7 +89,7 @@ fn mechanisms_of_routers_can_be_as_described() {
             assert!(error.to_string().contains(message), "{error}");
         }
     }
-    // Two routers, of which the second is `aside`.
+    // Two routers; the second one is `aside`.
     let pair = |middle: &str, aside: &str| {
         let routers = format!(
             "name = \"middle\"\nmechanisms = {{ {middle} }}\n[[router]]\nname = \"aside\"\n{aside}\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]"
@@ -197,7 +197,7 @@ fn mechanisms_that_can_never_act_are_refused() {
         aside.warnings().unwrap(),
         ["the mechanisms of host \"idle\" can never act: no flow begins or ends at it"]
     );
-    // A point of a sweep may be without what a mechanism waits for.
+    // A point of a sweep may lack the event for which a mechanism waits.
     let axis = "\n[[sweep.axis]]\npath = \"router.middle.mechanisms.hears_links\"\nvalues = [true, false]\n";
     let heard = changed("", "", &DEAF.replace("false", "true"), OUTAGES);
     let swept = Scenario::parse("test.toml", &format!("{heard}{axis}"), NoFiles).unwrap();

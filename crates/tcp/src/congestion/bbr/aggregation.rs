@@ -1,5 +1,5 @@
 //! ACK aggregation: networks that hold ACKs back and deliver them in bunches (Wi-Fi, cable, offload at receivers) leave a sender
-//! whose window is the bandwidth-delay product with nothing to send in between. BBR adds what was seen to arrive at once.
+//! whose window is the bandwidth-delay product with nothing to send in between. BBR adds the largest burst of ACKs seen.
 
 use holdover_base::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::bandwidth::segments_in;
 
 /// The maximum covers the current and the previous period of this many rounds.
 const PERIOD_ROUNDS: u32 = 5;
-/// At most what the path delivers in this time is added.
+/// The addition is at most the path's delivery in this time.
 const MOST: Duration = Duration::from_millis(100);
 /// An epoch does not count further than this, in segments.
 const EPOCH_CAP: u64 = 1 << 20;

@@ -1,5 +1,5 @@
 //! BBR, version 1, as in Linux 6 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others, "BBR: Congestion-Based Congestion
-//! Control", ACM Queue 14(5), 2016; and for what came later, ACK aggregation and policers, their reports to the IETF's ICCRG).
+//! Control", ACM Queue 14(5), 2016; and for later additions, ACK aggregation and policers, their reports to the IETF's ICCRG).
 //!
 //! The sender keeps a model of the path: the highest delivery rate of the last ten rounds, and the least round-trip time of the last
 //! ten seconds. It paces at that rate times a gain, and keeps at most a small multiple of their product in flight. It sees one of the

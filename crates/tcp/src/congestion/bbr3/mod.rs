@@ -1,14 +1,14 @@
 //! BBR, version 3, as published (draft-ietf-ccwg-bbr-06, whose section numbers are given here, and its names where they are words).
 //!
-//! As in version 1 the sender paces at a measured delivery rate and bounds what is in flight by a multiple of rate times delay. It
-//! differs in what it takes from losses. A *long-term* bound on what may be in flight is found by probing: the volume at which more than
-//! 2 % are lost. *Short-term* bounds of rate and volume follow what was delivered in rounds with losses, and are forgotten before the next
-//! probe. Probing is rare, every two to three seconds, or as often as Reno would have grown its window to the same flight.
+//! As in version 1 the sender paces at a measured delivery rate and bounds the data in flight by a multiple of rate times delay. It differs
+//! in its reaction to losses. Probing finds a *long-term* bound on the data in flight: the volume at which more than 2 % are lost.
+//! *Short-term* bounds of rate and volume follow the delivery in rounds with losses, and are dropped before the next probe. Probing is
+//! rare, every two to three seconds, or as often as Reno would have grown its window to the same flight.
 //!
 //! Three things are not the draft's. It leaves the answer to ECN open (section 3.7): here an echo counts as a loss of its round. And the
 //! short-term volume begins at the window before a timeout, not at the one segment that a timeout leaves of it, which would outlast
-//! the recovery by seconds. The state that an undo restores is saved once for a recovery: the draft saves it again at the first loss after each
-//! change of state, and so saves what the recovery itself has changed.
+//! the recovery by seconds. The state that an undo restores is saved once for a recovery: the draft saves it again at the first loss after
+//! each change of state, and so saves the recovery's own changes.
 //!
 //! Rates are in segments per 2^24 us, gains in 1/256, volumes in segments.
 

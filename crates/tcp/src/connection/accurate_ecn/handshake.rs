@@ -1,5 +1,5 @@
-//! The handshake: what both ends reflect of the ECN field of the other's SYN, and what they find out about the path by it (RFC 9768
-//! sections 3.1 and 3.2.2.1 to 3.2.2.3).
+//! The handshake: each end reflects the ECN field of the other's SYN, which shows both how the path treats that field (RFC 9768 sections
+//! 3.1 and 3.2.2.1 to 3.2.2.3).
 
 use holdover_wire::{AccurateEcn, Flags, Segment};
 
@@ -47,7 +47,7 @@ impl AccurateState {
         }
     }
 
-    /// Section 3.2.2.3: what the peer received must be what we may have sent.
+    /// Section 3.2.2.3: the ECN field that the peer received must be one that we may have sent.
     fn check_reflection(&mut self, segment: &Segment) -> bool {
         let Some(arrived) = ace::reflected(ace::field(segment.flags)) else { return true };
         self.handshake_marked |= arrived == EcnField::Ce;

@@ -13,7 +13,7 @@ use crate::recovery::RecoveryState;
 const LAST_BYTE_FOR_OPTION: u64 = (1 << 23) - 1;
 
 impl Connection {
-    /// The feedback of an ACK (section 3.2.2.5.2): `report` has what it acknowledges.
+    /// The feedback of an ACK (section 3.2.2.5.2): `report` has the data that it acknowledges.
     #[inline]
     pub(in crate::connection) fn take_accurate_feedback(&mut self, segment: &Segment, report: &mut AckReport) {
         if self.ecn.feedback != Feedback::Accurate {

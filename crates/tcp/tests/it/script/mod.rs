@@ -1,8 +1,8 @@
 //! Packet scripts: one connection under test, and a peer that is the script.
 //!
 //! A script injects segments, moves time by hand and expects segments. Sequence numbers are relative, as in tcpdump: 0 is the
-//! SYN of either side, 1 the first byte of data. Whatever the connection sends has to be expected: a segment that nobody
-//! expected fails the script at the next step, and when the script ends, with everything that happened up to then.
+//! SYN of either side, 1 the first byte of data. Every segment that the connection sends has to be expected: an unexpected one fails the
+//! script at its next step or its end, with a report of everything up to then.
 
 mod report;
 mod template;
@@ -317,7 +317,7 @@ impl Script {
         self.flush();
     }
 
-    /// The ECN fields of what was sent and is not expected yet.
+    /// The ECN fields of segments that were sent and are not expected yet.
     pub(crate) fn fields(&self) -> Vec<EcnField> {
         self.outbox.iter().map(|transmit| transmit.ecn).collect()
     }
@@ -446,7 +446,7 @@ impl Script {
 
 /// The application and the owner.
 impl Script {
-    /// Writes the next `len` bytes of the stream, all of which have to be taken.
+    /// Writes the next `len` bytes of the stream; all have to be taken.
     #[track_caller]
     pub(crate) fn write(&mut self, len: usize) {
         let taken = self.connection.write(self.now, stream(self.written, len));

@@ -48,7 +48,7 @@ fn endpoint() -> Endpoint {
     Endpoint::new(EndpointConfig { addresses: vec![OURS], secret: [7; 16] })
 }
 
-/// Our side of a test: an endpoint with one connection, and what it sent.
+/// Our side of a test: an endpoint with one connection, and the segments that it has sent.
 struct Ours {
     endpoint: Endpoint,
     id: Option<ConnectionId>,

@@ -118,7 +118,7 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
     // Another route: packets in flight are lost.
     let other = link(4, "", true, Stacking::default());
     assert_eq!(heard(&mut interfaces, [other, endpoints(over(&[4]))]), ["down", "up"]);
-    // Without a peer nothing is known.
+    // Without a peer no endpoint is known.
     assert_eq!(heard(&mut interfaces, [endpoints(None)]), ["down"], "its peer is gone");
 }
 

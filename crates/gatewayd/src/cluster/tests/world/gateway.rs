@@ -20,7 +20,7 @@ use crate::handoff::protocol::{self, Protocol};
 /// How long a mobile host is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(20);
 
-/// How long a packet for a mobile host is unanswered before that is absent.
+/// How long a packet for a mobile host is unanswered before the host counts as absent.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// Bytes of each packet.
@@ -37,7 +37,7 @@ pub(super) struct Gateway {
     pub(super) partitioned_until: Instant,
     /// Replies on their way, by kind in their order.
     pub(super) replies: BTreeMap<Kind, VecDeque<(Instant, Reply)>>,
-    /// The number of an open watch, the revision up to which it has told everything, and when it ends.
+    /// The number of an open watch, the revision up to which it has reported all changes, and when it ends.
     pub(super) watch: Option<(u64, u64, Instant)>,
     pub(super) delivered: u64,
 }
@@ -52,7 +52,7 @@ pub(super) struct Live {
     attachments: Attachments,
     /// Mobile hosts to be probed, as their owners have lost them.
     to_probe: Vec<IpAddr>,
-    /// The latest epoch that this process was told, whether it names this gateway, and when it was told.
+    /// The latest epoch that this process has learned, whether it names this gateway, and when it was learned.
     pub(super) reported: BTreeMap<IpAddr, (u64, bool, Instant)>,
     /// The pages of a list that is not complete yet: it is valid as a whole only.
     pub(super) listed: Vec<Change>,
@@ -64,7 +64,7 @@ pub(super) struct Live {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     heard_at: Option<Instant>,
-    /// The last packet to this gateway, and not a broadcast.
+    /// The last packet from the mobile host to this gateway that was not a broadcast.
     addressed_at: Option<Instant>,
     waiting_since: Option<Instant>,
     diverts: bool,
@@ -119,8 +119,8 @@ impl Gateway {
         self.live = Some(live);
     }
 
-    /// An orderly stop: what other gateways have not confirmed is stored before what still waits. Returns these packets, which
-    /// the others may have all the same, and the number of those that were lost before.
+    /// An orderly stop: packets that other gateways have not confirmed are stored before those that still wait. Returns the unconfirmed
+    /// packets, which the others may have received all the same, and the number of packets lost before.
     pub(super) fn stop(&mut self, now: Instant) -> (Vec<u32>, u64) {
         let Some(live) = &mut self.live else { return (Vec::new(), 0) };
         let unconfirmed = live.protocol.take_unconfirmed();
@@ -135,7 +135,7 @@ impl Gateway {
         (uncertain, lost)
     }
 
-    /// `kill -9`: files stay, and what is in memory is lost. Returns how many packets that is.
+    /// `kill -9`: files stay, and packets in memory are lost. Returns the number of the latter.
     pub(super) fn kill(&mut self, now: Instant) -> u64 {
         (self.watch, self.replies) = (None, BTreeMap::new());
         let Some(mut live) = self.live.take() else { return 0 };
@@ -222,7 +222,7 @@ impl Live {
         }
     }
 
-    /// Finds mobile hosts silent that have not answered. `is_there` tells which would answer a probe.
+    /// Finds mobile hosts silent that have not answered. `is_there` returns whether a mobile host would answer a probe.
     fn note_silence(&mut self, now: Instant, is_there: &dyn Fn(IpAddr) -> bool) {
         let inquired = |mobile: IpAddr, seen: &Seen| self.attachments.inquired_since(mobile, seen.heard_at);
         let probed = self.path.iter().filter(|(mobile, seen)| inquired(**mobile, seen).is_some());
@@ -270,7 +270,7 @@ impl Live {
         self.serve_relay(now);
     }
 
-    /// Notes what an answer of the store tells this gateway, whose name is given, of the owners of mobile hosts.
+    /// Notes the owners of mobile hosts that an answer of the store reports to this gateway, whose name is given.
     pub(super) fn note_answer(&mut self, now: Instant, name: &str, answer: Answer) {
         let changes = match answer {
             Answer::Listed { changes, next, .. } => {
