@@ -109,4 +109,6 @@ def _measured(command: list[str]) -> Conformance:
     except json.JSONDecodeError:
         reason = complaints.strip().removeprefix("error: ") or f"it has ended with status {process.returncode}"
         raise HoldoverError(f"{' '.join(command)}: {reason}") from None
+    if process.returncode != 0 and set(report) == {"error"}:
+        raise HoldoverError(report["error"])
     return Conformance(process.returncode == 0, report)
