@@ -32,6 +32,7 @@ pub mod registration;
 pub mod release;
 pub mod retransmission_trigger;
 mod round_trip;
+pub mod silence;
 pub mod timestamp_echo;
 pub mod unreachable_poke;
 pub mod user_timeout;

@@ -22,6 +22,8 @@ mod between;
 mod filter;
 mod half;
 mod link;
+mod own_segments;
+mod peer_probes;
 mod silence;
 mod state;
 mod waking;
@@ -45,6 +47,8 @@ use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
 use crate::{Action, Direction, Injected, WakeOutcome};
 pub use filter::Wake;
 use holdover_filter::Connection;
+pub use own_segments::{Beside, OwnSegments, PeerProbe, SocketState};
+pub use peer_probes::{PeerProbes, ReleaseProbe};
 
 /// The enabled mechanisms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

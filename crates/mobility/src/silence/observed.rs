@@ -1,10 +1,10 @@
-//! The engine's observations of packets and connections.
+//! The shell's observations of packets and connections.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
+use holdover_filter::Connection;
 
 /// Packet counters since the programs were attached.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

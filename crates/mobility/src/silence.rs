@@ -19,22 +19,25 @@
 //! packets (UDP, tunnels) contradict step 3. Neither an idle link nor one with answered traffic is probed.
 //!
 //! The shell calls, at the time of [`SilenceWatch::poll_timeout`]: [`SilenceWatch::handle_traffic`], then
-//! [`SilenceWatch::poll_act`] until `None`; it answers [`Act::Survey`] by [`SilenceWatch::handle_survey`] before the next.
+//! [`SilenceWatch::poll_act`] until `None`; it answers [`Act::Survey`] by [`SilenceWatch::handle_survey`] before the next, with what a [`Surveyor`]
+//! finds.
 //! Answers of next hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
 mod looks;
 mod observed;
 mod probes;
+mod survey;
 mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
+use holdover_filter::Connection;
 
 use self::looks::UNANSWERED_LOOK_EVERY;
 pub use self::observed::{Survey, Traffic, Unanswered};
+pub use self::survey::Surveyor;
 use self::suspicion::{MISSED, Suspicion, is_strong};
 
 /// Parameters of silence detection.
