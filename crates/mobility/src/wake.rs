@@ -14,6 +14,9 @@
 //!
 //! It has two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets, is
 //! [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] combines both into one filter.
+//!
+//! Beside the controller are [`PeerProbes`], which probe peers while the link is silent ([`crate::silence`]), and [`OwnSegments`], copies of the
+//! host's own data. The agent always uses them; [`Wake`] does on request.
 
 mod absent;
 mod at;

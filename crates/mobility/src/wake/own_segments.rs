@@ -69,6 +69,9 @@ struct Kept {
     is_foreign: bool,
 }
 
+/// The longest packet whose segment is kept, as in the programs of the agent (`COPY_MOST`): a keystroke, a command, a small message.
+pub(super) const LONGEST_KEPT: usize = 256;
+
 /// The most bytes of copies in a silence, and again after it: probes of 90 bytes for 30 s, which is how long a peer is probed
 /// often. A link that holds packets delivers all of them, and the peer answers each (RFC 2883).
 const MOST_COPIED: usize = 128 << 10;
@@ -113,6 +116,13 @@ impl OwnSegments {
     /// Forgets the segments that are no longer the first unacknowledged ones, and those of closed connections.
     pub fn forget_acknowledged(&mut self, flow: impl Fn(Connection) -> Option<Flow>) {
         self.0.retain(|&connection, kept| flow(connection).is_some_and(|flow| !flow.is_over() && kept.is_first(&flow)));
+    }
+
+    /// Forgets the connection's segment if it is no longer the first unacknowledged one, or the connection is closed.
+    pub fn review(&mut self, connection: Connection, flow: &Flow) {
+        if self.0.get(&connection).is_some_and(|kept| flow.is_over() || !kept.is_first(flow)) {
+            self.0.remove(&connection);
+        }
     }
 
     /// Whether the connection's first unacknowledged segment is kept, and the host has sent it more than once.

@@ -33,8 +33,8 @@ pub(crate) use link::{
 };
 pub(crate) use mechanisms::{
     AckStall, DelayedDupacks, EbsnSender, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, Probe,
-    ReconnectAcks, RelayKind, Release, RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy,
-    WarningKind,
+    ReconnectAcks, RelayKind, Release, RetransmissionTrigger, Silence, TimestampEcho, UnreachablePoke,
+    UserTimeoutPolicy, WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Cpu, Host, IdentityTable, Latency, Router};
