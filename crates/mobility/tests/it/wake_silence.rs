@@ -42,8 +42,8 @@ fn transfer(way: Way, profile: Profile, outages: &[(u64, u64)]) -> WorldConfig {
 }
 
 /// Keys of 36 bytes, each this long after the echo of the last one.
-fn keys(profile: Profile, think: Duration, count: u64, outages: &[(u64, u64)]) -> WorldConfig {
-    let mut config = beyond(world(Way::Upload, profile, 1, &[]), outages, &[]);
+fn keys(profile: Profile, think: Duration, count: u64, silent: &[(u64, u64)], reported: &[(u64, u64)]) -> WorldConfig {
+    let mut config = beyond(world(Way::Upload, profile, 1, &[]), silent, reported);
     let size = ByteCount(36);
     let keys = RequestResponse { request: size, response: size, think, count: Some(count) };
     config.flows[0].traffic = Traffic::RequestResponse(keys);
@@ -103,7 +103,7 @@ fn a_key_in_a_silent_outage_arrives_with_the_first_probe() {
     for profile in LINUX {
         // The second key is struck at some 5.2 s; the host's timer repeats it some 0.3, 0.8, 1.8 and 3.8 s later.
         let echoed_ms = |mechanisms| {
-            let report = run(with(keys(profile, ms(5_000), 2, &[(4_500, 7_500)]), mechanisms, None));
+            let report = run(with(keys(profile, ms(5_000), 2, &[(4_500, 7_500)], &[]), mechanisms, None));
             assert_eq!(report.status, FlowStatus::Completed);
             report.completed_at.expect("it is completed").saturating_since(at_ms(7_500)).as_millis()
         };
@@ -116,6 +116,25 @@ fn a_key_in_a_silent_outage_arrives_with_the_first_probe() {
     }
 }
 
+/// The host's link is reported to return at any moment between two expiries of its timer.
+// Claim: In the simulator, a key that is struck while the link is down is answered within two round trips of the return with `own_data`,
+// wherever the host's timer stands.
+#[test]
+fn a_key_follows_the_return_of_a_link_at_once() {
+    let slowest_ms = |mechanisms: &Mechanisms| {
+        let echoed_ms = |up: u64| {
+            let config = keys(LINUX[0], ms(5_000), 2, &[], &[(4_500, up)]);
+            let report = run(with(config, mechanisms.clone(), None));
+            assert_eq!(report.status, FlowStatus::Completed);
+            report.completed_at.expect("it is completed").saturating_since(at_ms(up)).as_millis()
+        };
+        (6_000..8_000).step_by(50).map(echoed_ms).max().expect("a return")
+    };
+    let [copied, uncopied] = [true, false].map(|own_data| slowest_ms(&Mechanisms { own_data, ..wake() }));
+    assert!(copied <= 100, "{copied} ms");
+    assert!(uncopied >= 200, "{uncopied} ms without copies");
+}
+
 /// Neither answered traffic nor rest is probed.
 #[test]
 fn a_link_that_carries_packets_is_not_probed() {
@@ -126,8 +145,9 @@ fn a_link_that_carries_packets_is_not_probed() {
             assert_eq!(without.1, with.1, "{way:?} {profile}");
             assert_eq!(without.0.completed_at, with.0.completed_at, "{way:?} {profile}");
         }
-        let [without, with] = [wake(), detecting()]
-            .map(|mechanisms| run_counting(with(keys(profile, Duration::from_secs(60), 20, &[]), mechanisms, None)));
+        let [without, with] = [wake(), detecting()].map(|mechanisms| {
+            run_counting(with(keys(profile, Duration::from_secs(60), 20, &[], &[]), mechanisms, None))
+        });
         assert_eq!(without.1, with.1, "{profile}");
     }
 }
@@ -159,8 +179,11 @@ proptest! {
     ) {
         let way = if kind == 0 { Way::Download } else { Way::Upload };
         let count = 20;
-        let config = if kind == 2 { keys(profile, ms(300), count, &[]) } else { world(way, profile, BYTES, &[]) };
-        let mut config = tcp(beyond(config, &silent, &reported), |tcp| {
+        let config = match kind {
+            2 => keys(profile, ms(300), count, &silent, &reported),
+            _ => beyond(world(way, profile, BYTES, &[]), &silent, &reported),
+        };
+        let mut config = tcp(config, |tcp| {
             tcp.limits.r2 = RetryLimit::Never;
             tcp.limits.syn_retries = u32::MAX;
         });
