@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
+use holdover_mobility::silence::{Survey, Traffic};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection, WakeOutcome};
 use serde::{Deserialize, Serialize};
 
-use crate::link_watch::silence::{Survey, Traffic};
 use crate::link_watch::{Families, LinkChange};
 
 /// An engine in the path of an interface's packets, which acts for the connections over it. On drop it leaves the path

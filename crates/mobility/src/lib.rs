@@ -8,6 +8,8 @@
 //! Every ACK that a mechanism sends or passes covers only bytes that the host's TCP has acknowledged or would have acknowledged; no
 //! mechanism invents SACK blocks.
 //!
+//! [`silence`] detects that a link carries no packets, without a [`LinkEvent`], from the packets of TCP and probes.
+//!
 //! [`mobile_ip`] and [`registration`] are protocols: Mobile IP, by which mobile hosts register their location with the agents of the
 //! network, and reports of a mobile host about its link to a gateway in its path.
 
@@ -32,6 +34,7 @@ pub mod registration;
 pub mod release;
 pub mod retransmission_trigger;
 mod round_trip;
+pub mod silence;
 pub mod timestamp_echo;
 pub mod unreachable_poke;
 pub mod user_timeout;

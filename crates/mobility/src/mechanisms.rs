@@ -12,6 +12,7 @@ use crate::probe::{Probe, ProbeConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
 use crate::release::ReleaseConfig;
 use crate::retransmission_trigger::{PeerTrigger, RetransmissionTrigger, RetransmissionTriggerConfig};
+use crate::silence::SilenceOptions;
 use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
 use crate::unreachable_poke::UnreachablePokeConfig;
 use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
@@ -51,6 +52,10 @@ pub struct Mechanisms {
     pub unreachable_poke: Option<UnreachablePokeConfig>,
     /// Those of the three above that are `None` are enabled as well, with their defaults: see [`crate::wake`].
     pub wake: bool,
+    /// `wake` and the three above detect silence of the link, too: see [`crate::silence`].
+    pub silence: Option<SilenceOptions>,
+    /// They send copies of the host's first unacknowledged segments, too: see [`crate::wake::OwnSegments`].
+    pub own_data: bool,
     /// How `hold_back`, `ack_stall` and `wake` release held ACKs: see [`crate::release`].
     pub release: ReleaseConfig,
 }
@@ -190,7 +195,14 @@ impl Mechanisms {
         }
         let wake = self.wake_config();
         if wake != (WakeConfig { release: self.release, ..WakeConfig::default() }) {
-            chain.push(Box::new(Wake::new(wake)));
+            let mut wake = Wake::new(wake);
+            if let Some(options) = self.silence {
+                wake = wake.detecting_silence(options);
+            }
+            if self.own_data {
+                wake = wake.copying_own_data();
+            }
+            chain.push(Box::new(wake));
         }
         if let Some(config) = &self.srp {
             // The near side's sequence numbers never leave the host.

@@ -14,6 +14,9 @@
 //!
 //! It has two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets, is
 //! [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] combines both into one filter.
+//!
+//! Beside the controller are [`PeerProbes`], which probe peers while the link is silent ([`crate::silence`]), and [`OwnSegments`], copies of the
+//! host's own data. The agent always uses them; [`Wake`] does on request.
 
 mod absent;
 mod at;
@@ -22,6 +25,8 @@ mod between;
 mod filter;
 mod half;
 mod link;
+mod own_segments;
+mod peer_probes;
 mod silence;
 mod state;
 mod waking;
@@ -45,6 +50,8 @@ use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
 use crate::{Action, Direction, Injected, WakeOutcome};
 pub use filter::Wake;
 use holdover_filter::Connection;
+pub use own_segments::{Beside, OwnSegments, PeerProbe, SocketState};
+pub use peer_probes::{PeerProbes, ReleaseProbe};
 
 /// The enabled mechanisms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use holdover_base::Duration;
 use holdover_host::time_text::{Time, between};
+use holdover_mobility::silence::SilenceOptions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::link_watch::silence::SilenceOptions;
 use crate::link_watch::wifi::WifiOptions;
 use crate::link_watch::{Dbm, Source};
 

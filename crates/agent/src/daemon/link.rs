@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
+use holdover_mobility::silence::SilenceWatch;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection, LinkEvent, WakeOutcome};
 
 use crate::link_watch::kernel::REMEMBERED;
-use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkCondition, Signal, Source};
 use crate::outcomes::{OutcomeLine, saved_s};

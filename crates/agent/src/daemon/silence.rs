@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
+use holdover_mobility::silence::{Act, SilenceOptions, SilenceWatch};
 
 use super::link::{Link, Path, Question};
-use crate::link_watch::silence::{Act, SilenceOptions, SilenceWatch};
 use crate::link_watch::{Families, LinkChange, LinkCondition, Source};
 use crate::path_engine::PathEngine;
 

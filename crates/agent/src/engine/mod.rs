@@ -20,7 +20,6 @@ mod inject;
 mod interface;
 mod lock;
 mod outbox;
-mod own_segments;
 mod own_timers;
 mod path;
 mod requirements;
@@ -39,7 +38,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::{FRAME_LEN, Report};
-use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::wake::{PeerProbes, WakeConfig};
 use holdover_mobility::{Action, Connection, Direction, Injected, LinkEvent, WakeOutcome};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -50,8 +49,7 @@ use inject::Injector;
 use interface::Interface;
 use lock::InterfaceLock;
 use outbox::Waiting;
-use path::KernelPath;
-use silence::ReleaseProbes;
+use path::{KernelPath, SentSegment};
 use stack::Stack;
 use unheard::is_unheard;
 
@@ -100,7 +98,7 @@ pub struct Engine {
     look_at_sockets_at: Option<Instant>,
     looked_at_sockets_at: Instant,
     tended_full: u64,
-    release_probes: ReleaseProbes,
+    peer_probes: PeerProbes,
     failures: u64,
     evicted: u64,
     /// Dropped after the programs, which precede it.
@@ -154,7 +152,7 @@ impl Engine {
             look_at_sockets_at: None,
             looked_at_sockets_at: Instant::ZERO,
             tended_full: 0,
-            release_probes: ReleaseProbes::default(),
+            peer_probes: PeerProbes::default(),
             failures: 0,
             evicted: 0,
             lock: None,
@@ -414,8 +412,8 @@ impl Engine {
 
     /// Keeps the host's segments that the programs have copied.
     fn read_copies(&mut self) {
-        while let Some(sent) = self.path.next_copy() {
-            self.stacks[sent.family().index()].own_segments.note(sent);
+        while let Some(SentSegment { packet, is_retransmission }) = self.path.next_copy() {
+            self.stacks[Family::of(packet.src).index()].own_segments.note(&packet, is_retransmission);
         }
     }
 

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 
 use holdover_base::Instant;
+use holdover_mobility::silence::{Survey, Traffic};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection, WakeOutcome};
 
 use super::interface::Interface;
 use super::lock::InterfaceLock;
 use super::{Engine, EngineError, EngineOptions};
-use crate::link_watch::silence::{Survey, Traffic};
 use crate::link_watch::{Families, LinkChange};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
 use holdover_host::log::with_causes;

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::Instant;
-use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_mobility::wake::{OwnSegments, WakeConfig, WakeControl};
 use holdover_mobility::{Connection, LinkEvent};
 
 use super::outbox::Outbox;
-use super::own_segments::OwnSegments;
 use super::own_timers::{self, Waiting};
 use super::path::KernelPath;
 use crate::link_watch::Family;

@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | carrier, addresses, default routes, default routers | [`kernel::Interfaces`] | [`netlink::Monitor`] |
 //! | links below it | [`kernel::Interfaces`] | [`netlink::Monitor`], [`endpoints::Endpoints`] |
-//! | incoming packets, or their absence | [`silence::SilenceWatch`] | the engine, [`neighbour_probe::NeighbourProbe`] |
+//! | incoming packets, or their absence | [`SilenceWatch`](holdover_mobility::silence::SilenceWatch) | the engine, [`neighbour_probe::NeighbourProbe`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
 //! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock, [`logind::Logind`] |
 //! | association of a Wi-Fi station | [`association::Associations`] | [`nl80211::events::WifiEvents`] |
@@ -30,7 +30,6 @@ pub mod netlink;
 pub mod nl80211;
 pub mod rules;
 pub mod schedule;
-pub mod silence;
 pub mod suspend;
 pub mod wifi;
 mod wireguard;

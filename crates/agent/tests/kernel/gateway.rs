@@ -2,7 +2,7 @@
 
 // Claim: The agent notices a silent link with TCP at work, its end, and that a slow server, a peer that is gone and one-way
 // traffic are none.
-// Tests: `crates/agent/src/link_watch/silence.rs`
+// Tests: `crates/mobility/src/silence.rs`
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

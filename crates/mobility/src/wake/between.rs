@@ -194,7 +194,7 @@ mod tests {
         }
 
         fn ask(&mut self) {
-            let Wake { control, path } = &mut self.wake;
+            let Wake { control, path, .. } = &mut self.wake;
             control.ask_receiver(self.now, path);
         }
 

@@ -1,10 +1,13 @@
 //! [`WakeControl`] over flows in memory, as a filter in the path of packets.
 
+mod silence;
+
 use holdover_base::Instant;
 use holdover_filter::Connection;
 use holdover_flow::{Environment, Flow, FlowTable, Form, HostFlows, Link, LinkState, Order, OrderRecord, Rules};
 use holdover_wire::Packet;
 
+use self::silence::{Detection, OwnData};
 use super::{WakeConfig, WakeControl};
 use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
 
@@ -13,6 +16,9 @@ use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict, Wake
 pub struct Wake {
     pub(super) control: WakeControl,
     pub(super) path: InMemory,
+    /// The detector of silence, if it is enabled.
+    detection: Option<Box<Detection>>,
+    own: OwnData,
 }
 
 /// The flows of a filter.
@@ -31,7 +37,7 @@ impl Wake {
     pub fn new(config: WakeConfig) -> Self {
         let link = Link::new(&LinkState::default());
         let path = InMemory { flows: HostFlows::default(), link, rules: config.rules() };
-        Self { control: WakeControl::new(config), path }
+        Self { control: WakeControl::new(config), path, detection: None, own: OwnData::default() }
     }
 }
 
@@ -55,36 +61,57 @@ impl FlowTable for InMemory {
 
 impl SegmentFilter for Wake {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let Some((connection, segment)) = Connection::of(direction, packet).zip(packet.tcp()) else {
+            self.note_other(direction, packet);
+            return Verdict::Pass;
+        };
         let form = Form::of(segment);
-        let Self { control, path } = self;
-        if direction == Direction::Incoming {
+        let copies = self.own.may_keep(direction, packet, segment, &self.path, connection);
+        self.note_tcp(now, direction);
+        let Self { control, path, own, .. } = self;
+        // A packet that ends a silence is handled as on a link that is up, as by the programs in the kernel, whose notice comes later.
+        let ends_silence = direction == Direction::Incoming && control.silent_since().is_some();
+        if direction == Direction::Incoming && !ends_silence {
             control.note_incoming(now, path);
         }
         let InMemory { flows, link, rules } = path;
         let environment = Environment { now, link, rules };
         let handled = flows.handle_packet(connection, environment, direction, packet, form);
         let (verdict, notice) = handled.unwrap_or((Verdict::Pass, None));
+        if ends_silence {
+            control.note_incoming(now, path);
+        }
         if let Some(notice) = notice {
             control.handle_notice(now, connection, direction, notice, path);
         }
-        if direction == Direction::Incoming {
-            control.note_arrival(now, path);
+        match direction {
+            Direction::Incoming => {
+                control.note_arrival(now, path);
+                own.review(connection, path);
+            }
+            Direction::Outgoing => {
+                if let Some(is_again) = copies
+                    && verdict == Verdict::Pass
+                {
+                    own.note(packet, is_again, path.flows.get(connection));
+                }
+            }
         }
         verdict
     }
 
     fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        self.note_link(now, event);
         self.control.handle_link(now, event, &mut self.path);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.control.handle_timeout(now, &mut self.path);
+        self.detect(now);
     }
 
-    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.control.poll_transmit().map(|(_, injected)| injected)
+    fn poll_transmit(&mut self, now: Instant) -> Option<Injected> {
+        self.next_packet(now)
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -96,7 +123,7 @@ impl SegmentFilter for Wake {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.control.poll_timeout()
+        [self.control.poll_timeout(), self.detects_next_at()].into_iter().flatten().min()
     }
 
     fn fork(&self) -> Option<Box<dyn SegmentFilter>> {

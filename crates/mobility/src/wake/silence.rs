@@ -130,7 +130,7 @@ mod tests {
             self.wait(60);
             let since = self.now;
             assert_eq!(self.wait(2000), []);
-            let Wake { control, path } = &mut self.wake;
+            let Wake { control, path, .. } = &mut self.wake;
             control.handle_silence(since, path);
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     fn the_answer_of_a_router_wakes_all() {
         let mut t = Downloads::new(3);
         t.fall_silent();
-        let Wake { control, path } = &mut t.wake;
+        let Wake { control, path, .. } = &mut t.wake;
         control.end_silence(t.now, path);
         assert_eq!(t.wake.control.silent_since(), None);
         assert_eq!(t.wait(50), [0, 1, 2]);

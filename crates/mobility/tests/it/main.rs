@@ -31,5 +31,6 @@ mod wake_link;
 mod wake_poke;
 mod wake_release;
 mod wake_script;
+mod wake_silence;
 mod wake_stall;
 mod wake_until_it_works;

@@ -67,7 +67,7 @@ fn without_warnings(table: &file::Mechanisms, node: NodeId, config: &WorldConfig
 /// Checks the mechanisms that act when a link goes down or comes up.
 fn of_link_events(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Result<(), Problem> {
     let echo = mechanisms_of(node, config).and_then(|of| of.timestamp_echo);
-    let trigger = "retransmission_trigger";
+    let (trigger, poke) = ("retransmission_trigger", "unreachable_poke");
     let of_events = [
         ("reconnect_acks", table.reconnect_acks.is_some()),
         ("freeze", table.freeze.is_some()),
@@ -76,7 +76,7 @@ fn of_link_events(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) 
         ("new_cell_window", table.new_cell_window.is_some()),
         ("fast_retransmit", table.fast_retransmit.is_some()),
         ("ack_stall", table.ack_stall.is_some()),
-        ("unreachable_poke", table.unreachable_poke.is_some()),
+        (poke, table.unreachable_poke.is_some()),
         (trigger, table.retransmission_trigger.is_some()),
     ];
     let mut on = of_events.into_iter().filter(|(_, is_on)| *is_on).map(|(key, _)| key);
@@ -86,7 +86,9 @@ fn of_link_events(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) 
     if hears_link_events(node, config) {
         return Ok(());
     }
-    match on.find(|&key| key != trigger || !is_asked(node, config)) {
+    let detects_silence = mechanisms_of(node, config).is_some_and(|of| of.silence.is_some());
+    let acts = |key| key == trigger && is_asked(node, config) || key == poke && detects_silence;
+    match on.find(|&key| !acts(key)) {
         Some(key) => never(key, "no link of this host has outages, and it does not move"),
         None => Ok(()),
     }
@@ -301,7 +303,7 @@ fn registers_at(node: NodeId, router: NodeId, config: &WorldConfig) -> bool {
 }
 
 /// Whether the description contains any loss of connectivity.
-fn goes_down(config: &WorldConfig) -> bool {
+pub(super) fn goes_down(config: &WorldConfig) -> bool {
     !config.mobiles.is_empty() || config.links.iter().any(has_outages)
 }
 

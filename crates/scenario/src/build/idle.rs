@@ -8,7 +8,7 @@ use holdover_gateway::{Mechanisms, WarningSign};
 use holdover_link::{Length, Outages};
 use holdover_sim::{FlowConfig, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, Traffic, WorldConfig};
 
-use super::acts::hears_link_events;
+use super::acts::{goes_down, hears_link_events};
 use crate::file::{self, ScenarioFile};
 
 /// Warnings about a checked `file`, from which `config` was built.
@@ -107,7 +107,8 @@ fn of_host(host: &HostMechanisms, config: &WorldConfig) -> Vec<String> {
 fn withholding_for_nothing(host: &HostMechanisms, config: &WorldConfig) -> impl Iterator<Item = String> {
     let HostMechanisms { node, mechanisms, .. } = host;
     let withholding = [("wake", mechanisms.wake), ("hold_back", mechanisms.hold_back.is_some())];
-    let key = withholding.into_iter().find(|(_, is_on)| *is_on && !hears_link_events(*node, config));
+    let hears = hears_link_events(*node, config) || mechanisms.silence.is_some() && goes_down(config);
+    let key = withholding.into_iter().find(|(_, is_on)| *is_on && !hears);
     let holds = key.map(|(key, _)| {
         let why = "no link of this host has outages, and it does not move";
         format!("`{key}` of host \"{}\" withholds ACKs and can never wake a sender: {why}", name(*node, config))

@@ -12,6 +12,7 @@ use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
+use holdover_mobility::silence::SilenceOptions;
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
@@ -61,6 +62,11 @@ fn of_host(file: &file::Mechanisms, default_stack: &Config) -> Result<Mechanisms
         ack_stall: file.ack_stall.as_ref().map(ack_stall),
         unreachable_poke: file.unreachable_poke.as_ref().map(unreachable_poke).transpose().under("unreachable_poke")?,
         wake: file.wake.is_some(),
+        silence: {
+            let table = file.wake.as_ref().and_then(|wake| wake.silence.as_ref());
+            table.map(silence).transpose().under("silence").under("wake")?
+        },
+        own_data: file.wake.as_ref().is_some_and(|wake| wake.own_data.unwrap_or(wake.silence.is_some())),
         release: file.release.as_ref().map(release).unwrap_or_default(),
     };
     let clash = |error: CombinationError| Problem::conflict(error.to_string()).under(error.one);
@@ -247,6 +253,12 @@ fn unreachable_poke(table: &file::UnreachablePoke) -> Result<UnreachablePokeConf
         return Err(Problem::unexpected(ErrorKind::BadValue, "the number 0", "1 to 255")).under("copies");
     }
     Ok(UnreachablePokeConfig { copies, every: table.every.map_or(default.every, |every| every.0) })
+}
+
+fn silence(table: &file::Silence) -> Result<SilenceOptions, Problem> {
+    let default = SilenceOptions::default();
+    let after = table.after.map_or(Ok(default.after), |after| above_zero(after, "after"))?;
+    Ok(SilenceOptions { after, asks: table.probes.unwrap_or(default.asks), ..default })
 }
 
 fn release(table: &file::Release) -> ReleaseConfig {

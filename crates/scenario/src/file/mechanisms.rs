@@ -279,7 +279,23 @@ pub(crate) struct UnreachablePoke {
 /// `hold_back`, `ack_stall` and `unreachable_poke` together.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wake {}
+pub(crate) struct Wake {
+    /// The host detects that its link is silent, which no event of the link reports. The default is that it does not.
+    pub(crate) silence: Option<Silence>,
+    /// Whether copies of short unacknowledged segments of the host are sent when the link comes up, and to probe a peer. The default is that
+    /// they are if `silence` is given.
+    pub(crate) own_data: Option<bool>,
+}
+
+/// The host detects that TCP sends and nothing arrives, probes a peer, and wakes its connections when something arrives again.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Silence {
+    /// Silence is suspected after data has been unanswered for this long, and for four round trips. The default is 1 s.
+    pub(crate) after: Option<Time>,
+    /// Whether a peer is probed. Otherwise only TCP's own packets count. The default is true.
+    pub(crate) probes: Option<bool>,
+}
 
 /// How held ACKs are released when the link comes up.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]

@@ -33,7 +33,7 @@ pub(crate) use link::{
 };
 pub(crate) use mechanisms::{
     AckStall, DelayedDupacks, EbsnSender, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, PeerTriggerKind,
-    Probe, ReconnectAcks, Release, RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy,
+    Probe, ReconnectAcks, Release, RetransmissionTrigger, Silence, TimestampEcho, UnreachablePoke, UserTimeoutPolicy,
     WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};

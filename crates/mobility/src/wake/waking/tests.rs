@@ -131,7 +131,7 @@ impl Crowd {
         }
         self.run(10);
         let connections = reported.into_iter().map(|client| (connection(client), OwnData::Sent));
-        let Wake { control, path } = &mut self.wake;
+        let Wake { control, path, .. } = &mut self.wake;
         control.wake_outstanding(self.now, connections, path);
     }
 
@@ -305,7 +305,7 @@ fn resumed_connections_are_not_poked() {
     crowd.run(2);
     // The packet had waited for the next hop.
     crowd.send(0, Seq::new(1 + MESSAGE));
-    let Wake { control, path } = &mut crowd.wake;
+    let Wake { control, path, .. } = &mut crowd.wake;
     control.wake_outstanding(crowd.now, [(connection(0), OwnData::Sent)], path);
     crowd.wake.handle_timeout(crowd.now);
     let made: Vec<_> = std::iter::from_fn(|| crowd.wake.control.poll_transmit()).collect();

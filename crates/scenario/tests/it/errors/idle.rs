@@ -163,6 +163,9 @@ fn of_hosts() -> Vec<Case> {
         case("ebsn", of_server("ebsn = {}"), "no router has `ebsn`", notified.clone()),
         case("ebsn", both_notified, "sends no data", notified),
         case("srp", of_client("srp = {}"), "no router", split),
+        case("unreachable_poke", of_server("unreachable_poke = {}, wake = {}"), "no link of this host", {
+            of_server("unreachable_poke = {}, wake = { silence = {} }")
+        }),
         case("release", of_client("release = {}"), "withholds no ACKs", of_client("wake = {}, release = {}")),
     ];
     at_link_events.into_iter().chain(without_a_flow).chain(unwarned).chain(others).collect()
@@ -306,6 +309,10 @@ fn withholding_acks_without_effect_is_warned_of() {
             assert!(warning.contains(&format!("`{key}` of host")) && warning.contains("never wake"), "{warning}");
         }
     }
+    // Outages of others' links are found by their silence.
+    let detects = host("wake = { silence = {} }");
+    assert!(warnings(&server(&detects)).is_empty());
+    assert_eq!(warnings(&changed(&detects, "", "", "")).len(), 1, "there are none");
     let delays = host("delayed_dupacks = {}");
     assert!(warnings(&changed(&delays, "", "", "arq = { in_order = false }")).is_empty());
     assert!(warnings(&changed(&delays, "", &router("snoop = {}"), OUTAGES)).is_empty());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
+use holdover_filter::Connection;
 
 use super::Unanswered;
 

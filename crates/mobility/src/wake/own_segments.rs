@@ -2,38 +2,58 @@
 //! noticed. A peer is probed with a copy, and a copy follows the link's return: the first packet that gets through brings the
 //! data, instead of requesting it. The host's own timer may be a retransmission timeout away at that moment, even after an ICMP
 //! message (RFC 6069 reverts doublings, not the timeout).
+//!
+//! The shell calls [`OwnSegments::note`] for such segments, [`OwnSegments::peer_probe`] to probe a peer, and [`OwnSegments::beside`] and
+//! [`OwnSegments::raise_timestamp`] before it sends a packet of the controller.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_filter::tcp_mut;
+use holdover_filter::{Connection, tcp_mut};
 use holdover_flow::Flow;
-use holdover_mobility::{Connection, Direction, EchoClock, Injected};
-use holdover_wire::{Checksums, Flags, Packet, Payload, Segment, Seq};
+use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
 
-use crate::link_watch::Family;
-
-/// A packet that the host has sent, from its IP header on, without a checksum if the device computes it.
-#[derive(Clone, Debug)]
-pub(super) struct SentSegment {
-    pub(super) packet: Bytes,
-    /// Its data have passed before.
-    pub(super) is_retransmission: bool,
-}
-
-impl SentSegment {
-    pub(super) fn family(&self) -> Family {
-        if self.packet.first().is_some_and(|first| first >> 4 == 6) { Family::Ipv6 } else { Family::Ipv4 }
-    }
-}
+use crate::{Direction, EchoClock, Injected};
 
 /// The segments, by connection.
-#[derive(Default, Debug)]
-pub(super) struct OwnSegments(BTreeMap<Connection, Kept>);
+#[derive(Clone, Default, Debug)]
+pub struct OwnSegments(BTreeMap<Connection, Kept>);
+
+/// Whether the host still has a socket of a connection. It may have given up without a packet (a user timeout): data that its application
+/// believes lost must not be delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SocketState {
+    /// It has.
+    Open,
+    /// It has none: the connection is over, or another host's.
+    Gone,
+    /// Not known now. No copy is sent.
+    Unknown,
+}
+
+/// A packet with which a peer is probed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerProbe {
+    /// A copy of the host's segment. One that the link refuses is not repeated.
+    Copy(Packet),
+    /// [`Flow::keep_alive`].
+    KeepAlive(Packet),
+}
+
+/// A copy that goes out with a packet of the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Beside {
+    /// None.
+    Nothing,
+    /// A copy before the packet.
+    Before(Packet),
+    /// A copy in place of the packet.
+    Instead(Packet),
+}
 
 /// A segment, and its copies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Kept {
     seq: Seq,
     flags: Flags,
@@ -49,6 +69,9 @@ struct Kept {
     is_foreign: bool,
 }
 
+/// The longest packet whose segment is kept, as in the programs of the agent (`COPY_MOST`): a keystroke, a command, a small message.
+pub(super) const LONGEST_KEPT: usize = 256;
+
 /// The most bytes of copies in a silence, and again after it: probes of 90 bytes for 30 s, which is how long a peer is probed
 /// often. A link that holds packets delivers all of them, and the peer answers each (RFC 2883).
 const MOST_COPIED: usize = 128 << 10;
@@ -60,10 +83,9 @@ const MOST_SEGMENTS: usize = 1024;
 const KEPT_FLAGS: Flags = Flags::ACK.union(Flags::PSH).union(Flags::FIN);
 
 impl OwnSegments {
-    /// Notes a packet that the host has sent.
-    pub(super) fn note(&mut self, SentSegment { packet, is_retransmission }: SentSegment) {
-        let Ok(packet) = Packet::parse_with(packet, Checksums::Ignore) else { return };
-        let Some(connection) = Connection::of(Direction::Outgoing, &packet) else { return };
+    /// Notes a packet that the host has sent, and whether its data have passed before.
+    pub fn note(&mut self, packet: &Packet, is_retransmission: bool) {
+        let Some(connection) = Connection::of(Direction::Outgoing, packet) else { return };
         // A copy would lack the options of MPTCP and the like, and the urgent pointer.
         let is_whole = |segment: &&Segment| segment.options.unknown == 0 && !segment.flags.contains(Flags::URG);
         let Some(segment) = packet.tcp().filter(is_whole) else { return };
@@ -87,41 +109,110 @@ impl OwnSegments {
     }
 
     /// The host's addresses have changed, or the interface is another one.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Forgets the segments that are no longer the first unacknowledged ones, and those of closed connections.
-    pub(super) fn forget_acknowledged(&mut self, flow: impl Fn(Connection) -> Option<Flow>) {
+    pub fn forget_acknowledged(&mut self, flow: impl Fn(Connection) -> Option<Flow>) {
         self.0.retain(|&connection, kept| flow(connection).is_some_and(|flow| !flow.is_over() && kept.is_first(&flow)));
     }
 
+    /// Forgets the connection's segment if it is no longer the first unacknowledged one, or the connection is closed.
+    pub fn review(&mut self, connection: Connection, flow: &Flow) {
+        if self.0.get(&connection).is_some_and(|kept| flow.is_over() || !kept.is_first(flow)) {
+            self.0.remove(&connection);
+        }
+    }
+
     /// Whether the connection's first unacknowledged segment is kept, and the host has sent it more than once.
-    pub(super) fn is_sent_again(&self, connection: Connection, flow: &Flow) -> bool {
+    pub fn is_sent_again(&self, connection: Connection, flow: &Flow) -> bool {
         self.0.get(&connection).is_some_and(|kept| kept.is_sent_again && kept.is_first(flow))
     }
 
     /// The outage is over: the count of copies restarts.
-    pub(super) fn begin_return(&mut self) {
+    pub fn begin_return(&mut self) {
         self.0.values_mut().for_each(|kept| kept.copied = 0);
     }
 
     /// Whether there may be a copy for a connection.
-    pub(super) fn has(&self, connection: Connection) -> bool {
+    pub fn has(&self, connection: Connection) -> bool {
         self.0.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copied < MOST_COPIED)
     }
 
+    /// The packet with which a peer is probed: a copy of the host's first unacknowledged segment if that was kept, else a keep-alive probe.
+    pub fn peer_probe(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        flow: &Flow,
+        socket: impl FnOnce(Connection) -> SocketState,
+    ) -> Option<PeerProbe> {
+        let copy = self.copy_if_open(now, connection, flow, socket).map(PeerProbe::Copy);
+        copy.or_else(|| flow.keep_alive(connection).map(PeerProbe::KeepAlive))
+    }
+
+    /// The copy that goes out with a packet of the controller: before a message that makes the host's TCP retransmit, and in place of a probe.
+    pub fn beside(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        injected: &Injected,
+        flow: &Flow,
+        socket: impl FnOnce(Connection) -> SocketState,
+    ) -> Beside {
+        let copy = match Purpose::of(injected, flow) {
+            Purpose::Probe => self.copy_if_open(now, connection, flow, socket).map(Beside::Instead),
+            Purpose::Poke if !self.is_under_way(now, connection, flow) => {
+                self.copy_if_open(now, connection, flow, socket).map(Beside::Before)
+            }
+            Purpose::Poke | Purpose::Other => None,
+        };
+        copy.unwrap_or(Beside::Nothing)
+    }
+
+    /// Raises the TSval of a packet of the controller to that of the copies before it.
+    pub fn raise_timestamp(&self, connection: Connection, injected: &mut Injected) {
+        if injected.direction == Direction::Outgoing
+            && let Some(val) = self.0.get(&connection).and_then(|kept| kept.val)
+            && let Some(timestamps) = tcp_mut(&mut injected.packet).and_then(|it| it.options.timestamps.as_mut())
+            && (val.wrapping_sub(timestamps.val) as i32) > 0
+        {
+            timestamps.val = val;
+        }
+    }
+
+    fn copy_if_open(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        flow: &Flow,
+        socket: impl FnOnce(Connection) -> SocketState,
+    ) -> Option<Packet> {
+        if !self.has(connection) {
+            return None;
+        }
+        match socket(connection) {
+            SocketState::Open => self.copy(now, connection, flow),
+            SocketState::Gone => {
+                self.leave_alone(connection);
+                None
+            }
+            SocketState::Unknown => None,
+        }
+    }
+
     /// There is no socket for a connection.
-    pub(super) fn leave_alone(&mut self, connection: Connection) {
+    fn leave_alone(&mut self, connection: Connection) {
         if let Some(kept) = self.0.get_mut(&connection) {
             kept.is_foreign = true;
         }
     }
 
     /// A copy of the host's first unacknowledged segment: its data in a packet with the ACK, window and SACK blocks that the
-    /// agent's probes have, and the present time of the host's timestamp clock, so that the answer is a valid measurement of
+    /// controller's probes have, and the present time of the host's timestamp clock, so that the answer is a valid measurement of
     /// the round trip. `None` if none was kept.
-    pub(super) fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
+    fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
         let half = flow.half(Direction::Incoming);
         let kept = self.0.get_mut(&connection).filter(|kept| kept.is_first(flow))?;
         let mut packet = flow.keep_alive(connection)?;
@@ -137,20 +228,9 @@ impl OwnSegments {
     }
 
     /// Whether a copy was sent within the last round trip, so that its answer may be in flight.
-    pub(super) fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
+    fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
         let Some(copied_at) = self.0.get(&connection).and_then(|kept| kept.copied_at) else { return false };
         flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
-    }
-
-    /// Raises the TSval of a packet of the agent to that of the copies before it.
-    pub(super) fn raise_timestamp(&self, connection: Connection, injected: &mut Injected) {
-        if injected.direction == Direction::Outgoing
-            && let Some(val) = self.0.get(&connection).and_then(|kept| kept.val)
-            && let Some(timestamps) = tcp_mut(&mut injected.packet).and_then(|it| it.options.timestamps.as_mut())
-            && (val.wrapping_sub(timestamps.val) as i32) > 0
-        {
-            timestamps.val = val;
-        }
     }
 }
 
@@ -161,19 +241,19 @@ impl Kept {
     }
 }
 
-/// The purpose of a packet that the agent sends.
+/// The purpose of a packet that the controller sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+enum Purpose {
     /// The peer is to answer ([`Flow::keep_alive`]).
     Probe,
-    /// The host's TCP is to retransmit ([`unreachable_poke`](holdover_mobility::unreachable_poke)).
+    /// The host's TCP is to retransmit ([`unreachable_poke`](crate::unreachable_poke)).
     Poke,
     /// Something else.
     Other,
 }
 
 impl Purpose {
-    pub(super) fn of(injected: &Injected, flow: &Flow) -> Self {
+    fn of(injected: &Injected, flow: &Flow) -> Self {
         match (injected.direction, &injected.packet.payload) {
             (Direction::Incoming, Payload::IcmpError(_)) => Self::Poke,
             (Direction::Outgoing, Payload::Tcp(segment))
@@ -199,7 +279,7 @@ mod tests {
     }
 
     /// A packet of the host's on a connection.
-    fn sent(port: u16, seq: u32, flags: Flags, payload: &'static [u8]) -> SentSegment {
+    fn sent(port: u16, seq: u32, flags: Flags, payload: &'static [u8]) -> Packet {
         let connection = connection(port);
         let segment = Segment {
             src_port: port,
@@ -209,17 +289,14 @@ mod tests {
             payload: Bytes::from_static(payload),
             ..Segment::default()
         };
-        let packet = Packet::new(connection.local.ip(), connection.remote.ip(), segment);
-        let mut bytes = bytes::BytesMut::new();
-        packet.emit_into(&mut bytes).unwrap();
-        SentSegment { packet: bytes.freeze(), is_retransmission: false }
+        Packet::new(connection.local.ip(), connection.remote.ip(), segment)
     }
 
     #[test]
     fn segments_and_copies_are_bounded() {
         let mut own = OwnSegments::default();
         for port in 1..=2000 {
-            own.note(sent(port, 1, Flags::ACK, b"k"));
+            own.note(&sent(port, 1, Flags::ACK, b"k"), false);
         }
         assert_eq!(own.0.len(), MOST_SEGMENTS);
         let port = 2000;
@@ -228,7 +305,7 @@ mod tests {
         own.begin_return();
         assert!(own.has(connection(port)), "copies count anew after the outage");
         own.leave_alone(connection(port));
-        own.note(sent(port, 2, Flags::ACK, b"l"));
+        own.note(&sent(port, 2, Flags::ACK, b"l"), false);
         assert!(!own.has(connection(port)), "there is no socket");
         own.clear();
         assert!(own.0.is_empty());
@@ -237,8 +314,8 @@ mod tests {
     #[test]
     fn segments_of_connections_that_are_gone_are_forgotten() {
         let mut own = OwnSegments::default();
-        own.note(sent(1, 1, Flags::ACK, b"k"));
-        own.note(sent(2, 1, Flags::ACK, b"k"));
+        own.note(&sent(1, 1, Flags::ACK, b"k"), false);
+        own.note(&sent(2, 1, Flags::ACK, b"k"), false);
         assert!(!own.0[&connection(1)].is_first(&Flow::new()), "nothing is acknowledged yet");
         own.forget_acknowledged(|_| None);
         assert!(own.0.is_empty());
@@ -247,42 +324,37 @@ mod tests {
     #[test]
     fn congestion_flags_are_not_repeated() {
         let mut own = OwnSegments::default();
-        own.note(sent(5, 1, Flags::ACK | Flags::PSH | Flags::CWR | Flags::ECE, b"k"));
+        own.note(&sent(5, 1, Flags::ACK | Flags::PSH | Flags::CWR | Flags::ECE, b"k"), false);
         assert_eq!(own.0[&connection(5)].flags, Flags::ACK | Flags::PSH);
-        // Damaged packets do not count.
-        let mut damaged = sent(6, 1, Flags::ACK, b"k");
-        damaged.packet.truncate(30);
-        own.note(damaged);
-        assert_eq!(own.0.len(), 1);
     }
 
     #[test]
     fn a_segment_is_sent_again_if_its_data_have_passed_before() {
         let mut own = OwnSegments::default();
         let is_sent_again = |own: &OwnSegments| own.0[&connection(5)].is_sent_again;
-        own.note(sent(5, 1, Flags::ACK, b"k"));
+        own.note(&sent(5, 1, Flags::ACK, b"k"), false);
         assert!(!is_sent_again(&own));
-        let again = SentSegment { is_retransmission: true, ..sent(5, 1, Flags::ACK, b"k") };
-        own.note(again.clone());
+        let again = sent(5, 1, Flags::ACK, b"k");
+        own.note(&again, true);
         assert!(is_sent_again(&own));
-        own.note(sent(5, 2, Flags::ACK, b"l"));
+        own.note(&sent(5, 2, Flags::ACK, b"l"), false);
         assert!(!is_sent_again(&own), "the next one");
         own.clear();
-        own.note(again);
+        own.note(&again, true);
         assert!(is_sent_again(&own));
     }
 
     #[test]
     fn urgent_data_are_not_repeated() {
         let mut own = OwnSegments::default();
-        own.note(sent(5, 1, Flags::ACK | Flags::PSH | Flags::URG, b"k"));
+        own.note(&sent(5, 1, Flags::ACK | Flags::PSH | Flags::URG, b"k"), false);
         assert!(own.0.is_empty());
     }
 
     #[test]
     fn no_packet_is_older_than_a_copy_before_it() {
         let mut own = OwnSegments::default();
-        own.note(sent(5, 1, Flags::ACK, b"k"));
+        own.note(&sent(5, 1, Flags::ACK, b"k"), false);
         own.0.get_mut(&connection(5)).unwrap().val = Some(100);
         let injected = |val: u32, direction| {
             let mut segment = Segment::default();

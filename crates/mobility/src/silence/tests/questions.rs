@@ -60,6 +60,26 @@ fn a_peer_is_asked_in_place_of_next_hops() {
     }
 }
 
+/// A shell that sees every packet reads no counters while TCP is at rest.
+#[test]
+fn counters_need_not_be_read_at_rest() {
+    for routers in [&[] as &[IpAddr], &[ROUTER]] {
+        let mut world = World::behind(1, routers);
+        assert!(!world.watch.is_at_rest());
+        world.run(10_000, |_, _| {});
+        assert!(world.watch.is_at_rest());
+        world.now += Duration::from_secs(3600);
+        world.watch.handle_activity(world.now);
+        world.cut();
+        world.run(3000, |world, step| {
+            assert!(!world.watch.is_at_rest());
+            upload(world, step, true);
+        });
+        let listens_at = world.first(listens).unwrap_or_else(|| panic!("{:?}", world.acts));
+        assert!((200..=900).contains(&listens_at), "{listens_at}");
+    }
+}
+
 /// A world whose link falls silent after a pause, `for_ms` after the next keystroke.
 fn struck_after_a_pause(routers: &[IpAddr], pause_ms: u64, for_ms: u64) -> World {
     let mut world = World::behind(1, routers);

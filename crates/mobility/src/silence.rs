@@ -19,22 +19,25 @@
 //! packets (UDP, tunnels) contradict step 3. Neither an idle link nor one with answered traffic is probed.
 //!
 //! The shell calls, at the time of [`SilenceWatch::poll_timeout`]: [`SilenceWatch::handle_traffic`], then
-//! [`SilenceWatch::poll_act`] until `None`; it answers [`Act::Survey`] by [`SilenceWatch::handle_survey`] before the next.
+//! [`SilenceWatch::poll_act`] until `None`; it answers [`Act::Survey`] by [`SilenceWatch::handle_survey`] before the next, with what a [`Surveyor`]
+//! finds.
 //! Answers of next hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
 mod looks;
 mod observed;
 mod probes;
+mod survey;
 mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
+use holdover_filter::Connection;
 
 use self::looks::UNANSWERED_LOOK_EVERY;
-pub use self::observed::{Survey, Traffic, Unanswered};
+pub use self::observed::{Survey, Traffic, Unanswered, comes_from_beyond};
+pub use self::survey::Surveyor;
 use self::suspicion::{MISSED, Suspicion, is_strong};
 
 /// Parameters of silence detection.
@@ -46,6 +49,13 @@ pub struct SilenceOptions {
     pub every: Duration,
     /// Whether next hops and peers are probed. Otherwise only TCP's own packets count.
     pub asks: bool,
+}
+
+impl Default for SilenceOptions {
+    /// Silence is suspected after a second; next hops and peers are probed.
+    fn default() -> Self {
+        Self { after: Duration::from_secs(1), every: Duration::from_millis(250), asks: true }
+    }
 }
 
 /// An action for the shell.
@@ -85,6 +95,8 @@ pub struct SilenceWatch {
     traffic: Option<Traffic>,
     looked_at: Instant,
     look_at: Instant,
+    /// Nothing is due while TCP is at rest.
+    is_at_rest: bool,
     /// The last time that TCP was active.
     active_at: Option<Instant>,
     /// The check that saw the last incoming TCP packet.
@@ -166,6 +178,7 @@ impl SilenceWatch {
             traffic: None,
             looked_at: now,
             look_at: now,
+            is_at_rest: false,
             active_at: None,
             heard_at: now,
             others_at: None,
@@ -339,6 +352,12 @@ impl SilenceWatch {
         }
     }
 
+    /// TCP is active after a rest ([`Self::is_at_rest`]).
+    pub fn handle_activity(&mut self, now: Instant) {
+        (self.looked_at, self.active_at) = (now, Some(now));
+        self.schedule(now);
+    }
+
     /// Another source has reported the state of the link: drops the suspicion.
     pub fn handle_link(&mut self, now: Instant) {
         (self.phase, self.sent_since, self.stream_at) = (Phase::Calm, None, None);
@@ -355,6 +374,12 @@ impl SilenceWatch {
     /// The time of the next check.
     pub const fn poll_timeout(&self) -> Instant {
         self.look_at
+    }
+
+    /// Whether nothing is due until TCP is active again. A shell that sees every packet need not read the counters until then, and calls
+    /// [`Self::handle_activity`] at the next TCP packet, before it counts it.
+    pub const fn is_at_rest(&self) -> bool {
+        self.is_at_rest
     }
 
     const fn listens(&self) -> bool {

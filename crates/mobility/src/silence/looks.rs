@@ -37,7 +37,11 @@ impl SilenceWatch {
 
     /// Sets the time of the next reading.
     pub(super) fn schedule(&mut self, now: Instant) {
-        let look_at = now + self.look_every(now);
+        let every = self.look_every(now);
+        let look_at = now + every;
+        let has_stream = self.stream_at.is_some() && self.options.asks;
+        let is_calm = matches!(self.phase, Phase::Calm) && self.sent_since.is_none() && !has_stream;
+        self.is_at_rest = is_calm && every == IDLE_LOOK_EVERY;
         self.look_at = match &self.phase {
             Phase::Calm => self.sent_since.map_or(look_at, |since| {
                 let due = since + self.options.after;

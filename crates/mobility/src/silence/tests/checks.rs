@@ -4,7 +4,7 @@ use super::super::*;
 use super::world::*;
 
 /// A key is struck, and the link is silent for half a second.
-// Claim: Behind a next hop that answers probes the agent notices half a second of silence, and its end. A late ACK or a pause of
+// Claim: Behind a next hop that answers probes the detector notices half a second of silence, and its end. A late ACK or a pause of
 // a stream costs one probe of the next hop and none of the peer; a next hop that forwards and no longer answers is suspected
 // once.
 // Tests: `tests::a_late_ack_is_checked_once`, `tests::a_pause_of_a_stream_is_checked_without_its_peer`,
@@ -27,7 +27,7 @@ fn the_end_of_half_a_second_is_noticed() {
 }
 
 /// Without a next hop, TCP's retransmission is the sign, after 250 ms: the peer gets a probe each 30 ms from then on.
-// Claim: Without a next hop the agent notices half a second of silence by the host's own retransmission of a short segment, and
+// Claim: Without a next hop the detector notices half a second of silence by the host's own retransmission of a short segment, and
 // its end; nothing is probed before the retransmission, and an ACK that is late after it makes the agent probe the peer.
 // Tests: `tests::a_late_ack_without_a_next_hop_is_one_probe`
 #[test]

@@ -1,10 +1,11 @@
-//! The engine's observations of packets and connections.
+//! The shell's observations of packets and connections.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
+use holdover_filter::Connection;
+use holdover_wire::{Packet, Payload};
 
 /// Packet counters since the programs were attached.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -15,6 +16,24 @@ pub struct Traffic {
     pub tcp_received: u64,
     /// Other incoming packets that prove that the path works; counted only during a silence.
     pub others_received: u64,
+}
+
+/// DNS (RFC 1035 section 4.2.1).
+const PORT_DNS: u16 = 53;
+
+/// The protocol numbers of ICMP and ICMPv6, of types that are not parsed.
+const ICMP: [u8; 2] = [1, 58];
+
+/// Whether an incoming packet other than TCP comes from beyond the next hop, and so proves that the path works. Broadcasts, ICMP and DNS answers
+/// may be the router's own; a fragment may be one of these.
+pub fn comes_from_beyond(packet: &Packet) -> bool {
+    let is_beyond = match &packet.payload {
+        Payload::Udp(udp) => udp.src_port != PORT_DNS,
+        Payload::Tcp(_) | Payload::Esp(_) | Payload::Encrypted(_) => true,
+        Payload::Other { protocol, .. } => !ICMP.contains(protocol),
+        Payload::IcmpError(_) | Payload::IcmpEcho(_) | Payload::Fragment(_) => false,
+    };
+    is_beyond && !packet.dst.is_multicast()
 }
 
 /// The state of the connections during a silence.
