@@ -19,7 +19,8 @@
 //! 8. [`doctor`] checks which of these the machine supports.
 //! 9. [`access`] is a network of hosts whose addresses change, [`multipath`] and [`wireguard`] what kernels have for such hosts;
 //!    [`advertiser`] is a router whose hosts configure themselves.
-//! 10. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
+//! 10. [`gateway`] is a gateway's daemon on a router between hosts.
+//! 11. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! With the feature `harness`, tests of this and other crates get their `main` from `harness`.
 //!
@@ -56,6 +57,7 @@ pub mod conformance;
 mod counters;
 pub mod doctor;
 mod endpoint;
+pub mod gateway;
 #[cfg(feature = "harness")]
 pub mod harness;
 mod impair;

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::control::{Request, Response, ask};
-use holdover_gatewayd::demo::{Cut, Process, Transfer, World};
+use holdover_testbed::gateway::{Cut, Process, Transfer, World};
 use holdover_gatewayd::status::{MobileLine, Status};
 
 use crate::kernel::is_possible;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdover_base::{Duration, Instant};
-use holdover_gatewayd::demo::{Process, WorldError};
+use holdover_testbed::gateway::{Process, WorldError};
 use holdover_link::{LinkConfig, Outage, Outages};
 use holdover_sim::{Amount, Bulk, Layer2, LinkKind, Opener, Traffic, WorldConfig};
 use holdover_testbed::Lateness;

@@ -1,10 +1,10 @@
-//! Hosts beyond those of a [`World`](holdover_gatewayd::demo::World): their links, routes and connections.
+//! Hosts beyond those of a [`World`](holdover_testbed::gateway::World): their links, routes and connections.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::Transfer;
+use holdover_testbed::gateway::Transfer;
 use holdover_testbed::{Namespace, Netlink, Route, sysctl};
 
 /// Generous, for a slow machine.

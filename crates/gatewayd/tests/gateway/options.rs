@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use holdover_gatewayd::demo::{Cut, World};
+use holdover_testbed::gateway::{Cut, World};
 use holdover_host::packet_listener::PacketListener;
 use holdover_testbed::Namespace;
 use holdover_wire::transport_checksum;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdover_filter::Presence;
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_host::clock;
 use holdover_mobility::registration::{Key, Registrant};
 use holdover_testbed::Namespace;

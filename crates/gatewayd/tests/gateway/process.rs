@@ -8,9 +8,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::config::Config;
-use holdover_gatewayd::control::{Request, Response, Standing, ask};
+use holdover_gatewayd::control::{self, Request, Response, Standing, ask};
 use holdover_gatewayd::daemon::{Daemon, Setup, mount_pins, stop_signal};
-use holdover_gatewayd::demo::{MOBILE_FACING, Process};
+use holdover_testbed::gateway::{MOBILE_FACING, Process};
 use holdover_gatewayd::status::{MobileLine, Status};
 use holdover_host::log::{Log, LogLevel, with_causes};
 use holdover_host::time_text::Time;
@@ -88,7 +88,7 @@ impl Gateway {
     }
 
     pub(crate) fn status(&self) -> Status {
-        self.0.status().unwrap()
+        control::status(&self.0.socket()).unwrap()
     }
 
     pub(crate) fn mobile(&self, address: IpAddr) -> Option<MobileLine> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;
@@ -50,7 +50,7 @@ impl Daemon {
     /// `arguments`: `{}` is the directory, in which `config` is the configuration.
     fn start(namespace: &Namespace, program: PathBuf, name: &str, config: &str, arguments: &[&str]) -> Self {
         let directory = std::env::temp_dir().join(format!("holdover-{name}-{}", std::process::id()));
-        holdover_gatewayd::demo::make_directory(&directory).unwrap();
+        holdover_testbed::gateway::make_directory(&directory).unwrap();
         std::fs::write(directory.join("config"), config).unwrap();
         let mut command = Command::new(program);
         let place = directory.display().to_string();
@@ -158,7 +158,7 @@ fn keepalived(namespace: &Namespace, name: &str, priority: u8) -> Daemon {
 fn keepalived_accepts_the_recipe(_: &Namespace) {
     let world = World::new(1).unwrap();
     let directory = std::env::temp_dir().join(format!("holdover-recipe-{}", std::process::id()));
-    holdover_gatewayd::demo::make_directory(&directory).unwrap();
+    holdover_testbed::gateway::make_directory(&directory).unwrap();
     let outcome = |name: &str, text: &str| {
         let file = directory.join(name);
         std::fs::write(&file, text).unwrap();

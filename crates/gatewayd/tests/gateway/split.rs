@@ -8,7 +8,7 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::SplitStatus;
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_testbed::gateway::{Cut, Transfer, World};
 use holdover_host::{Netlink, Route};
 use holdover_testbed::Namespace;
 use holdover_wire::{Flags, Packet, Segment, transport_checksum};

@@ -8,7 +8,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{Cut, World};
+use holdover_testbed::gateway::{Cut, World};
 use holdover_testbed::Namespace;
 use holdover_wire::{Packet, Udp};
 use socket2::{Domain, Protocol, Socket, Type};

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdover_gatewayd::demo::World;
+use holdover_testbed::gateway::World;
 use holdover_testbed::Namespace;
 use holdover_wire::{Flags, Packet, Seq};
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use holdover_gatewayd::demo::{Baseline, Line, MOBILE_FACING, Process};
+use holdover_gatewayd::bench::Baseline;
+use holdover_testbed::gateway::{Line, MOBILE_FACING, Process};
 use serde::Serialize;
 
 use super::frames::{Frames, packets};

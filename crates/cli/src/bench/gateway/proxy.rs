@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use holdover_gatewayd::demo::Line;
+use holdover_testbed::gateway::Line;
 use holdover_host::dependents;
 
 use super::Failed;

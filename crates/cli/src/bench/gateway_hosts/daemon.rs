@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Crowd, MOBILE_FACING, Process, Tables};
+use holdover_gatewayd::bench::Tables;
+use holdover_testbed::gateway::{Crowd, MOBILE_FACING, Process};
 use holdover_gatewayd::status::Status;
 
 use super::Failed;
@@ -47,7 +48,7 @@ impl Daemon {
     /// # Errors
     /// It does not answer.
     pub(super) fn status(&self) -> Result<Status, Failed> {
-        Ok(self.process.status()?)
+        Ok(holdover_transfers::gateway::status(&self.process)?)
     }
 
     /// Waits until its status is as wanted, and returns it with the time that this took.

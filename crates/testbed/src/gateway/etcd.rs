@@ -1,14 +1,14 @@
 //! A real etcd as a separate process, in a namespace.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_host::{Namespace, dependents};
-use ureq::Agent;
 
 use super::WorldError;
 
@@ -26,6 +26,12 @@ const PLACE: &str = "HOLDOVER_ETCD";
 
 /// The time until it answers.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+/// The time for an answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The port for clients.
+const CLIENTS: u16 = 2379;
 
 /// Finds the program: by `HOLDOVER_ETCD`, which names it or its directory, or in `PATH`.
 ///
@@ -55,7 +61,7 @@ impl Store {
 
     /// The URL of etcd's clients for an address.
     pub fn endpoint(address: IpAddr) -> String {
-        format!("http://{address}:2379")
+        format!("http://{address}:{CLIENTS}")
     }
 
     /// Starts it again after its end.
@@ -114,19 +120,28 @@ impl Store {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn ask(&self, method: &str, body: Option<&serde_json::Value>) -> Result<serde_json::Value, WorldError> {
-        let failed = |error: &dyn fmt::Display| WorldError::Store(error.to_string());
-        let url = format!("{}/{method}", Self::endpoint(self.address));
-        let ask = || {
-            let config = Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).proxy(None).build();
-            let agent = Agent::from(config);
-            let mut response = match body {
-                Some(body) => agent.post(url).content_type("application/json").send(body.to_string()),
-                None => agent.get(url).call(),
-            }?;
-            response.body_mut().read_to_string()
+        let request = match body.map(ToString::to_string) {
+            Some(body) => {
+                let kind = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+                format!("POST /{method} HTTP/1.0\r\n{kind}\r\n\r\n{body}")
+            }
+            None => format!("GET /{method} HTTP/1.0\r\n\r\n"),
         };
-        let text = self.namespace.enter(ask)?.map_err(|error| failed(&error))?;
-        serde_json::from_str(&text).map_err(|error| failed(&error))
+        let exchange = || -> io::Result<String> {
+            let mut stream = TcpStream::connect_timeout(&(self.address, CLIENTS).into(), ANSWERS_WITHIN)?;
+            stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+            stream.write_all(request.as_bytes())?;
+            // In HTTP/1.0 the answer ends with the connection.
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let failed = |error: &dyn fmt::Display| WorldError::Store(error.to_string());
+        let answer = self.namespace.enter(exchange)?.map_err(|error| failed(&error))?;
+        match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if head.contains(" 200 OK\r\n") => serde_json::from_str(body).map_err(|it| failed(&it)),
+            _ => Err(WorldError::Store(answer)),
+        }
     }
 }
 

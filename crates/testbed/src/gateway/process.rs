@@ -1,4 +1,4 @@
-//! The daemon as a separate process, in a namespace.
+//! The gateway's daemon as a separate process, in a namespace.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_host::{Namespace, dependents};
+use holdover_host::{Namespace, control_client, dependents};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::WorldError;
-use crate::control::{Request, Response, ask};
-use crate::status::Status;
 
 /// The command to run, given the directory with `gateway.toml`, in which the daemon creates `gateway.sock`.
 pub type MakeCommand = fn(&Path) -> Command;
@@ -61,7 +59,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = dependents::spawn(&self.namespace, command)?;
         let began = Instant::now();
-        while ask(&self.socket(), &Request::Status).is_err() {
+        while !control_client::answers(&self.socket()) {
             if let Some(status) = child.try_wait()? {
                 return Err(WorldError::Daemon(format!("it ended: {status}")));
             }
@@ -89,18 +87,6 @@ impl Process {
     /// The process, while there is one.
     pub fn child(&mut self) -> &mut Option<Child> {
         &mut self.child
-    }
-
-    /// Its status.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn status(&self) -> Result<Status, WorldError> {
-        match ask(&self.socket(), &Request::Status) {
-            Ok(Response::Status(status)) => Ok(*status),
-            Ok(other) => Err(WorldError::Daemon(format!("it answered {other:?}"))),
-            Err(error) => Err(WorldError::Daemon(error.to_string())),
-        }
     }
 
     /// `kill -9`. Does nothing if it has ended.

@@ -461,7 +461,7 @@ mod tests {
     fn an_absent_host_gets_nothing_until_its_time() {
         let crowd = match Crowd::new(50, BitRate::from_mbps(100)) {
             Ok(crowd) => crowd,
-            Err(error) => return holdover_testbed::harness::skip(error),
+            Err(error) => return crate::harness::skip(error),
         };
         let bind = || TcpListener::bind(SocketAddr::new(Crowd::FIXED.into(), 5001));
         let listener = crowd.fixed().enter(bind).unwrap().unwrap();
