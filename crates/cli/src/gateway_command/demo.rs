@@ -11,10 +11,10 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use holdover_gatewayd::config::Config;
-use holdover_testbed::gateway::{MOBILE_FACING, find_etcd, make_directory};
-use holdover_transfers::gateway::{self, CASES, CLUSTER_CASES, Case, DemoError, Outcome, ROUND_TRIP};
 use holdover_gatewayd::features;
 use holdover_testbed::Privilege;
+use holdover_testbed::gateway::{MOBILE_FACING, find_etcd, make_directory};
+use holdover_transfers::gateway::{self, CASES, CLUSTER_CASES, Case, DemoError, Outcome, ROUND_TRIP};
 use serde::Serialize;
 
 use super::CANNOT_WORK;
@@ -127,7 +127,7 @@ fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     result.map(|()| outcomes)
 }
 
-/// This program again, as the daemon of a [`Process`](holdover_testbed::gateway::Process) at [`MOBILE_FACING`].
+/// This program again, as the daemon of a [`GatewayProcess`](holdover_testbed::gateway::GatewayProcess) at [`MOBILE_FACING`].
 pub(crate) fn daemon(directory: &Path) -> Command {
     let mut command = configured_daemon(directory);
     command.args(["--interface", MOBILE_FACING]);

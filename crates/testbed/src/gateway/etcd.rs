@@ -4,11 +4,11 @@ use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use holdover_host::{Namespace, dependents};
+use holdover_host::process::{Output, find};
+use holdover_host::{Namespace, Process};
 
 use super::WorldError;
 
@@ -18,11 +18,8 @@ pub struct Store {
     address: IpAddr,
     program: PathBuf,
     directory: PathBuf,
-    child: Option<Child>,
+    process: Option<Process>,
 }
-
-/// The path of the program, or of its directory, if it is not in `PATH`.
-const PLACE: &str = "HOLDOVER_ETCD";
 
 /// The time until it answers.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -38,13 +35,7 @@ const CLIENTS: u16 = 2379;
 /// # Errors
 /// Advice if it is missing.
 pub fn find_etcd() -> Result<PathBuf, String> {
-    let named = std::env::var_os(PLACE).map(PathBuf::from);
-    let directories = std::env::var_os("PATH").map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
-    let places = named.iter().flat_map(|place| [place.clone(), place.join("etcd")]);
-    let places = places.chain(directories.unwrap_or_default().into_iter().map(|directory| directory.join("etcd")));
-    places.into_iter().find(|place| place.is_file()).ok_or_else(|| {
-        format!("there is no etcd: install etcd-server (Debian), or name the program in the environment: {PLACE}")
-    })
+    find("HOLDOVER_ETCD", "etcd", "etcd-server")
 }
 
 impl Store {
@@ -54,7 +45,7 @@ impl Store {
     /// There is none, or it does not start.
     pub fn start(namespace: &Namespace, address: IpAddr, directory: PathBuf) -> Result<Self, WorldError> {
         let program = find_etcd().map_err(WorldError::Store)?;
-        let mut store = Self { namespace: namespace.clone(), address, program, directory, child: None };
+        let mut store = Self { namespace: namespace.clone(), address, program, directory, process: None };
         store.restart()?;
         Ok(store)
     }
@@ -81,28 +72,16 @@ impl Store {
         ] {
             command.arg(option).arg(value);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(dependents::spawn(&self.namespace, command)?);
-        let began = Instant::now();
-        while self.health().is_err() {
-            if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
-                return Err(WorldError::Store(format!("etcd ended: {status}")));
-            }
-            if began.elapsed() > STARTS_WITHIN {
-                return Err(WorldError::Store(format!("no answer within {} s", STARTS_WITHIN.as_secs())));
-            }
-            sleep(Duration::from_millis(50));
-        }
+        let mut process = Process::start(&self.namespace, command, Output::Discarded)?;
+        let answers = process.until(STARTS_WITHIN, || self.health().is_ok());
+        answers.map_err(|unready| WorldError::Store(unready.to_string()))?;
+        self.process = Some(process);
         Ok(())
     }
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // It may have ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process = None;
     }
 
     /// The directory of its data.

@@ -18,7 +18,7 @@ pub use crowd::{Crowd, Return};
 pub use error::WorldError;
 pub use etcd::{Store, find_etcd};
 pub use line::Line;
-pub use process::{MakeCommand, Process};
+pub use process::{GatewayProcess, MakeCommand};
 pub use site::Site;
 pub use transfer::{LIMIT, Transfer, TransferError};
 pub use wire::Wire;

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use holdover_host::{Namespace, control_client, dependents};
-use rustix::process::{Pid, Signal, kill_process};
+use holdover_host::process::Output;
+use holdover_host::{Namespace, Process, control_client};
+use rustix::process::Signal;
 
 use super::WorldError;
 
@@ -15,11 +15,11 @@ use super::WorldError;
 pub type MakeCommand = fn(&Path) -> Command;
 
 /// A daemon, and the directory that it shares with its predecessors and successors. Both end with this value.
-pub struct Process {
+pub struct GatewayProcess {
     namespace: Namespace,
     directory: PathBuf,
     command: MakeCommand,
-    child: Option<Child>,
+    process: Option<Process>,
 }
 
 /// The time until it answers: the kernel verifies its programs first, several at a time if several are started.
@@ -28,7 +28,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// The time until it ends after a signal.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-impl Process {
+impl GatewayProcess {
     /// Starts the daemon in a namespace, with this configuration except for the packet directory. `directory` must not
     /// exist.
     ///
@@ -41,7 +41,7 @@ impl Process {
         command: MakeCommand,
     ) -> Result<Self, WorldError> {
         super::make_directory(&directory)?;
-        let mut this = Self { namespace: namespace.clone(), directory, command, child: None };
+        let mut this = Self { namespace: namespace.clone(), directory, command, process: None };
         let buffer = if sections.contains("[buffer]") { "" } else { "[buffer]\n" };
         let place = format!("directory = {:?}\n", this.directory.join("packets"));
         let text = format!("{buffer}{sections}").replacen("[buffer]\n", &format!("[buffer]\n{place}"), 1);
@@ -55,22 +55,10 @@ impl Process {
     /// # Errors
     /// See [`Self::start`].
     pub fn restart(&mut self) -> Result<(), WorldError> {
-        let mut command = (self.command)(&self.directory);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = dependents::spawn(&self.namespace, command)?;
-        let began = Instant::now();
-        while !control_client::answers(&self.socket()) {
-            if let Some(status) = child.try_wait()? {
-                return Err(WorldError::Daemon(format!("it ended: {status}")));
-            }
-            if began.elapsed() > STARTS_WITHIN {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(WorldError::Daemon(format!("no answer within {} s", STARTS_WITHIN.as_secs())));
-            }
-            sleep(Duration::from_millis(5));
-        }
-        self.child = Some(child);
+        let mut process = Process::start(&self.namespace, (self.command)(&self.directory), Output::Errors)?;
+        let answers = process.until(STARTS_WITHIN, || control_client::answers(&self.socket()));
+        answers.map_err(|unready| WorldError::Daemon(unready.to_string()))?;
+        self.process = Some(process);
         Ok(())
     }
 
@@ -85,43 +73,30 @@ impl Process {
     }
 
     /// The process, while there is one.
-    pub fn child(&mut self) -> &mut Option<Child> {
-        &mut self.child
+    pub fn process(&mut self) -> &mut Option<Process> {
+        &mut self.process
     }
 
     /// `kill -9`. Does nothing if it has ended.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // It may have ended meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process = None;
     }
 }
 
-impl Process {
-    /// Stops the daemon, so that it detaches its programs; kills it if it does not end.
-    fn end(&mut self) {
-        let Some(child) = &mut self.child else { return };
-        // It may have ended meanwhile.
-        let _ = kill_process(Pid::from_child(child), Signal::TERM);
-        let began = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && began.elapsed() < ENDS_WITHIN {
-            sleep(Duration::from_millis(5));
+impl Drop for GatewayProcess {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            // So that it detaches its programs. It may have ended meanwhile, and is killed if it does not end.
+            let _ = process.signal(Signal::TERM);
+            process.ends(ENDS_WITHIN);
         }
         self.kill();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for GatewayProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("GatewayProcess").field("directory", &self.directory).finish_non_exhaustive()
     }
 }

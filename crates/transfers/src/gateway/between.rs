@@ -4,10 +4,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use holdover_testbed::gateway::{LIMIT, MakeCommand, Process, Site, Store, Transfer, WorldError, make_directory};
+use holdover_testbed::gateway::{
+    GatewayProcess, LIMIT, MakeCommand, Site, Store, Transfer, WorldError, make_directory,
+};
 
 use super::case::{
-    ALL_BYTES, BEFORE_BYTES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, await_bytes, go_on_unless, sleep_until,
+    ALL_BYTES, BEFORE_BYTES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, await_bytes, go_on_unless,
+    sleep_until,
 };
 use super::status;
 
@@ -22,7 +25,7 @@ const NAP: Duration = Duration::from_millis(20);
 
 /// The gateways of one variant, on the routers of a site, and their store.
 struct Gateways {
-    processes: Vec<Process>,
+    processes: Vec<GatewayProcess>,
     store: Option<Store>,
 }
 
@@ -113,7 +116,7 @@ impl Gateways {
                 None => site.handoff(number, &[1 - number]),
             };
             let place = directory.join(format!("gateway-{}", Site::gateway_name(number)));
-            gateways.processes.push(Process::start(site.router(number), place, &sections, command)?);
+            gateways.processes.push(GatewayProcess::start(site.router(number), place, &sections, command)?);
         }
         if cluster.is_some() {
             gateways.await_cluster(stop)?;

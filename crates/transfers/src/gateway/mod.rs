@@ -9,12 +9,12 @@ pub use show::run;
 
 use holdover_gatewayd::control;
 use holdover_gatewayd::status::Status;
-use holdover_testbed::gateway::{Process, WorldError};
+use holdover_testbed::gateway::{GatewayProcess, WorldError};
 
 /// A gateway's status.
 ///
 /// # Errors
 /// It does not answer.
-pub fn status(gateway: &Process) -> Result<Status, WorldError> {
+pub fn status(gateway: &GatewayProcess) -> Result<Status, WorldError> {
     control::status(&gateway.socket()).map_err(|error| WorldError::Daemon(error.to_string()))
 }
