@@ -4,21 +4,19 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
 use holdover_host::{Namespace, Offload, Tun, TunConfig, TunError, clock};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::WorldError;
+use crate::Forwarder;
 
 /// Carries packets until dropped.
 #[derive(Debug)]
 pub struct Wire {
-    is_over: Arc<AtomicBool>,
     is_cut: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _forwarder: Forwarder,
 }
 
 /// Packets on their way to one end.
@@ -26,9 +24,6 @@ pub struct Wire {
 struct Way {
     packets: VecDeque<(Instant, Offload, Bytes)>,
 }
-
-/// The longest sleep of the thread.
-const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 impl Wire {
     /// Between two interfaces, each with its namespace, name and address.
@@ -42,16 +37,13 @@ impl Wire {
         };
         let [host, router] = ends;
         let ends = [open(host)??, open(router)??];
-        let (is_over, is_cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let thread = std::thread::Builder::new().name("wire".to_owned()).spawn({
-            let (is_over, is_cut) = (Arc::clone(&is_over), Arc::clone(&is_cut));
-            move || {
-                if let Err(error) = carry(&ends, delay, &is_over, &is_cut) {
-                    tracing::warn!(%error, "an interface of the demo failed");
-                }
-            }
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let (mut ways, mut buffer) = ([Way::default(), Way::default()], BytesMut::new());
+        let forwarder = Forwarder::start("wire", ends, {
+            let is_cut = Arc::clone(&is_cut);
+            move |ends| carry(ends, &mut ways, &mut buffer, delay, &is_cut)
         })?;
-        Ok(Self { is_over, is_cut, thread: Some(thread) })
+        Ok(Self { is_cut, _forwarder: forwarder })
     }
 
     /// Drops all packets, or carries them again. The devices keep their carriers.
@@ -60,41 +52,28 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            // The panic message was printed already.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn carry(ends: &[Tun; 2], delay: Duration, is_over: &AtomicBool, is_cut: &AtomicBool) -> Result<(), TunError> {
-    let mut ways = [Way::default(), Way::default()];
-    let mut buffer = BytesMut::new();
-    while !is_over.load(Ordering::SeqCst) {
-        let now = clock::now();
-        for (from, to) in [(0, 1), (1, 0)] {
-            while let Some((offload, packet)) = ends[from].recv_offloaded(&mut buffer)? {
-                if !is_cut.load(Ordering::SeqCst) {
-                    ways[to].packets.push_back((now + delay, offload, packet));
-                }
-            }
-            while let Some((_, offload, packet)) = ways[to].packets.pop_front_if(|(at, ..)| *at <= clock::now()) {
-                match ends[to].send_offloaded(offload, &[&packet]) {
-                    // IPv6 on an interface without it.
-                    Ok(()) | Err(TunError::NotIp) => {}
-                    Err(error) => return Err(error),
-                }
+/// Returns when the next packet arrives.
+fn carry(
+    ends: &[Tun],
+    ways: &mut [Way; 2],
+    buffer: &mut BytesMut,
+    delay: Duration,
+    is_cut: &AtomicBool,
+) -> Result<Option<Instant>, TunError> {
+    let now = clock::now();
+    for (from, to) in [(0, 1), (1, 0)] {
+        while let Some((offload, packet)) = ends[from].recv_offloaded(buffer)? {
+            if !is_cut.load(Ordering::SeqCst) {
+                ways[to].packets.push_back((now + delay, offload, packet));
             }
         }
-        let due = ways.iter().filter_map(|way| Some(way.packets.front()?.0)).min();
-        let wait = due.map_or(LONGEST_SLEEP, |at| at.saturating_since(clock::now())).min(LONGEST_SLEEP);
-        let patience = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
-        let mut readable = [PollFd::new(&ends[0], PollFlags::IN), PollFd::new(&ends[1], PollFlags::IN)];
-        // After an interruption the next round checks again.
-        let _ = poll(&mut readable, Some(&patience));
+        while let Some((_, offload, packet)) = ways[to].packets.pop_front_if(|(at, ..)| *at <= clock::now()) {
+            match ends[to].send_offloaded(offload, &[&packet]) {
+                // IPv6 on an interface without it.
+                Ok(()) | Err(TunError::NotIp) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
-    Ok(())
+    Ok(ways.iter().filter_map(|way| Some(way.packets.front()?.0)).min())
 }
