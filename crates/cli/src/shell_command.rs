@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant as WallInstant};
+use std::time::Duration;
 
 use clap::Args;
 use holdover_base::Instant;
+use holdover_host::Process;
 use holdover_link::Outages;
 use holdover_report::{CaptureOptions, RecordError, Recorder, RecorderOptions, ResultsDir, ResultsError};
 use holdover_scenario::ScenarioError;
@@ -309,14 +310,15 @@ fn command(
 ) -> Result<u8, ShellError> {
     let of = |node: NodeId| namespaces.iter().find(|(other, _)| *other == node).map(|(_, namespace)| namespace);
     let names = names(config);
-    let mut running = Running(Vec::new());
+    let mut running = Vec::new();
     for &(node, text) in servers {
         let Some(namespace) = of(node) else { continue };
         let mut command = Command::new("sh");
         command.args(["-c", text]).stdin(Stdio::null()).stdout(std::io::stderr());
         let failed = |error| ShellError::Command { command: text.to_owned(), error };
-        running.0.push(namespace.confine(&mut command, names.clone()).spawn().map_err(failed)?);
-        wait_for_listener(namespace, running.0.last_mut());
+        let mut server = Process::from(namespace.confine(&mut command, names.clone()).spawn().map_err(failed)?);
+        wait_for_listener(namespace, &mut server);
+        running.push(server);
     }
     let program = args.command.first().cloned();
     let program = program.or_else(|| std::env::var_os("SHELL")).unwrap_or_else(|| OsString::from("sh"));
@@ -324,11 +326,10 @@ fn command(
     command.args(args.command.iter().skip(1)).env("HOLDOVER_HOST", name_of(config, host));
     let failed = |error| ShellError::Command { command: program.to_string_lossy().into_owned(), error };
     let Some(namespace) = of(host) else { return Ok(1) };
-    running.0.push(namespace.confine(&mut command, names).spawn().map_err(failed)?);
-    let Some(main) = running.0.last_mut() else { return Ok(1) };
+    let mut main = Process::from(namespace.confine(&mut command, names).spawn().map_err(failed)?);
     const PAUSE: Duration = Duration::from_millis(5);
     loop {
-        if let Some(status) = main.try_wait().map_err(failed)? {
+        if let Some(status) = main.ended() {
             return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
         }
         if ends.stop.load(Ordering::Relaxed) {
@@ -348,31 +349,11 @@ struct Ends<'a, 'scope> {
     world: &'a std::thread::ScopedJoinHandle<'scope, Result<RealOutcome, ShellError>>,
 }
 
-/// Programs that are killed when this value is dropped.
-struct Running(Vec<Child>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Waits for a listening socket in the namespace, with a timeout: some servers do not listen.
-fn wait_for_listener(namespace: &Namespace, mut server: Option<&mut Child>) {
+fn wait_for_listener(namespace: &Namespace, server: &mut Process) {
     const PATIENCE: Duration = Duration::from_secs(3);
-    const PAUSE: Duration = Duration::from_millis(10);
-    let start = WallInstant::now();
-    while start.elapsed() < PATIENCE {
-        let ended = server.as_mut().is_some_and(|server| server.try_wait().is_ok_and(|status| status.is_some()));
-        if ended || namespace.enter(is_listened_to).unwrap_or(true) {
-            return;
-        }
-        std::thread::sleep(PAUSE);
-    }
+    // A server that ends at once has done its work.
+    let _ = server.until(PATIENCE, || namespace.enter(is_listened_to).unwrap_or(true));
 }
 
 /// Whether a socket of the calling thread's namespace listens, or receives datagrams.

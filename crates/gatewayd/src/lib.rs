@@ -14,7 +14,7 @@
 //! | `cluster` | gateways agree in etcd which of them owns a mobile host |
 //! | `engine` | connects these with the state machines: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |
-//! | [`demo`] | hosts in namespaces, for a trial without hardware |
+//! | [`bench`](mod@bench) | what the programs and maps of a process cost, measured from outside |
 //! | [`config`], [`network`] | the configuration |
 //!
 //! `docs/architecture.md` follows a packet through it.
@@ -22,11 +22,11 @@
 // This crate does I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod bench;
 mod cluster;
 pub mod config;
 pub mod control;
 pub mod daemon;
-pub mod demo;
 mod engine;
 pub mod features;
 mod handoff;

@@ -92,6 +92,16 @@ fn meaning(reason: &io::Error) -> String {
     }
 }
 
+/// Whether a daemon of the project answers at this socket: each has a request for its status.
+pub fn answers(path: &Path) -> bool {
+    #[derive(Serialize)]
+    struct Request {
+        request: &'static str,
+    }
+    let answer = Client::<()>::connect(path, &Request { request: "status" }).and_then(|mut it| it.next_line(false));
+    answer.is_ok_and(|line| !line.is_empty())
+}
+
 impl<A: Answer> Client<A> {
     /// Sends a request as a line of JSON.
     ///
@@ -105,14 +115,6 @@ impl<A: Answer> Client<A> {
             }
             _ => ClientError::Broken { daemon: A::DAEMON, reason },
         })
-    }
-
-    fn connect(path: &Path, request: &impl Serialize) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        (&stream).write_all(&control_line::write(request))?;
-        Ok(Self { reader: BufReader::new(stream), answers: PhantomData })
     }
 
     /// Waits for the only answer, for 10 s.
@@ -139,6 +141,16 @@ impl<A: Answer> Client<A> {
         }
         let answer: A = serde_json::from_slice(&line).map_err(|error| not_understood::<A>(&error))?;
         answer.accepted().map(Some).map_err(ClientError::Refused)
+    }
+}
+
+impl<A> Client<A> {
+    fn connect(path: &Path, request: &impl Serialize) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        (&stream).write_all(&control_line::write(request))?;
+        Ok(Self { reader: BufReader::new(stream), answers: PhantomData })
     }
 
     fn next_line(&mut self, is_patient: bool) -> io::Result<Vec<u8>> {

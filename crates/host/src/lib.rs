@@ -37,7 +37,7 @@
 //! | [`notify`] | notifications to the service manager |
 //! | [`open_files`] | the limit of open files |
 //! | [`privileges`] | dropping capabilities |
-//! | [`dependents`] | processes that end with this one |
+//! | [`process`], [`dependents`] | programs that run beside this one and end with it |
 //! | `confine` | programs of the test bed with process and mount namespaces of their own |
 //!
 //! Objects belong to the network namespace of the thread that opens them.
@@ -78,6 +78,7 @@ pub mod packet_socket;
 pub mod poll_loop;
 pub mod ports;
 pub mod privileges;
+pub mod process;
 mod requests;
 pub mod resolution_socket;
 pub mod scrape;
@@ -92,6 +93,7 @@ pub use monitor::{Group, Monitor, Notification};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
 pub use netlink::{Link, Neighbour, Netlink, NetlinkError, Route};
 pub use offload::Offload;
+pub use process::Process;
 pub use requests::{Requests, messages};
 pub use sysctl::SysctlError;
 pub use tun::{Tun, TunConfig, TunError};

@@ -5,25 +5,20 @@
 //! endpoint-independent mapping, address- and port-dependent filtering).
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Instant as WallInstant;
 
 use bytes::Bytes;
 use holdover_base::Instant;
+use holdover_host::clock;
 use holdover_link::{ConfigError, Link as _, LinkConfig, PointToPoint};
 use holdover_wire::{Checksums, Packet, Payload, ip_addresses};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Namespace, NamespaceError, Netlink, NetlinkError, Route, Tun, TunConfig, TunError};
+use crate::{Forwarder, Namespace, NamespaceError, Netlink, NetlinkError, Route, Tun, TunConfig, TunError};
 
 /// The MTU of the devices.
 const MTU: u32 = 1500;
-/// The longest sleep of the router, after which it looks whether it is to end.
-const LONGEST_SLEEP: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// A link between a host and the router.
 #[derive(Clone, Debug)]
@@ -75,6 +70,9 @@ pub enum AccessError {
     /// An address or a route was refused.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The router's thread could not be started.
+    #[error("the router's thread")]
+    Thread(#[from] io::Error),
     /// The configuration of a link is invalid.
     #[error("link {name}")]
     Link {
@@ -88,8 +86,7 @@ pub enum AccessError {
 /// See the module's documentation. It ends when this is dropped, and its devices with it.
 pub struct AccessNetwork {
     hosts: Vec<Namespace>,
-    is_over: Arc<AtomicBool>,
-    router: Option<JoinHandle<()>>,
+    _router: Forwarder,
 }
 
 impl AccessNetwork {
@@ -99,14 +96,14 @@ impl AccessNetwork {
     /// See [`AccessError`].
     pub fn new(names: &[&str], links: &[AccessLink], seed: u64, observer: Observer) -> Result<Self, AccessError> {
         let hosts = names.iter().map(|name| Namespace::new(name)).collect::<Result<Vec<_>, _>>()?;
-        let mut ports = Vec::new();
+        let (mut tuns, mut ports) = (Vec::new(), Vec::new());
         for (index, link) in links.iter().enumerate() {
             let host = &hosts[link.host];
             let tun = host.enter(|| Tun::open(host, &TunConfig::new(link.name, MTU)))??;
             let failed = |source| AccessError::Link { name: link.name, source };
             let direction = |number| PointToPoint::new(&link.config, seed ^ ((2 * index as u64 + number) << 32));
+            tuns.push(tun);
             ports.push(Port {
-                tun,
                 up: direction(0).map_err(failed)?,
                 down: direction(1).map_err(failed)?,
                 networks: link.networks.clone(),
@@ -116,11 +113,10 @@ impl AccessNetwork {
         for host in &hosts {
             host.enter(|| Netlink::open(host)?.set_up("lo"))??;
         }
-        let is_over = Arc::new(AtomicBool::new(false));
         let mut router = Router { ports, start: WallInstant::now(), observer };
-        let over = Arc::clone(&is_over);
-        let router = std::thread::spawn(move || router.run(&over));
-        Ok(Self { hosts, is_over, router: Some(router) })
+        let mut scratch = vec![0; 2 * MTU as usize];
+        let router = Forwarder::start("router", tuns, move |tuns| Ok(router.turn(tuns, &mut scratch)))?;
+        Ok(Self { hosts, _router: router })
     }
 
     /// A host's namespace.
@@ -156,16 +152,6 @@ impl AccessNetwork {
     }
 }
 
-impl Drop for AccessNetwork {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(router) = self.router.take() {
-            // A panic of it was printed.
-            let _ = router.join();
-        }
-    }
-}
-
 impl Attachment {
     const fn prefix_len(&self) -> u8 {
         if self.address.is_ipv4() { 24 } else { 64 }
@@ -180,7 +166,6 @@ impl Attachment {
 
 /// The router's side of a link.
 struct Port {
-    tun: Tun,
     up: PointToPoint<Bytes>,
     down: PointToPoint<Bytes>,
     networks: Vec<(IpAddr, u8)>,
@@ -194,30 +179,29 @@ struct Router {
 }
 
 impl Router {
-    fn run(&mut self, is_over: &AtomicBool) {
-        let mut scratch = vec![0; 2 * MTU as usize];
-        while !is_over.load(Ordering::Relaxed) {
-            let now = self.now();
-            for port in &mut self.ports {
-                while let Ok(Some(packet)) = port.tun.recv(&mut scratch) {
-                    port.up.handle_packet(now, packet);
-                }
+    /// Returns when the next packet arrives somewhere.
+    fn turn(&mut self, tuns: &[Tun], scratch: &mut [u8]) -> Option<Instant> {
+        let now = self.now();
+        for (port, tun) in self.ports.iter_mut().zip(tuns) {
+            while let Ok(Some(packet)) = tun.recv(scratch) {
+                port.up.handle_packet(now, packet);
             }
-            let now = self.now();
-            for index in 0..self.ports.len() {
-                while let Some(packet) = next(&mut self.ports[index].up, now) {
-                    self.forward(index, packet, now);
-                }
-            }
-            for (link, port) in self.ports.iter_mut().enumerate() {
-                while let Some(packet) = next(&mut port.down, now) {
-                    (self.observer)(Arrival { at: WallInstant::now(), link, packet: packet.clone() });
-                    // A packet that the kernel refuses is lost on the link.
-                    let _ = port.tun.send(&packet);
-                }
-            }
-            self.sleep();
         }
+        let now = self.now();
+        for index in 0..self.ports.len() {
+            while let Some(packet) = next(&mut self.ports[index].up, now) {
+                self.forward(index, packet, now);
+            }
+        }
+        for (link, (port, tun)) in self.ports.iter_mut().zip(tuns).enumerate() {
+            while let Some(packet) = next(&mut port.down, now) {
+                (self.observer)(Arrival { at: WallInstant::now(), link, packet: packet.clone() });
+                // A packet that the kernel refuses is lost on the link.
+                let _ = tun.send(&packet);
+            }
+        }
+        let due = self.ports.iter().flat_map(|port| [port.up.poll_timeout(), port.down.poll_timeout()]).flatten();
+        due.map(|(at, _)| clock::now() + at.saturating_since(self.now())).min()
     }
 
     /// A packet has come over link `from`.
@@ -244,17 +228,6 @@ impl Router {
 
     fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed().into()
-    }
-
-    fn sleep(&self) {
-        let due = self.ports.iter().flat_map(|port| [port.up.poll_timeout(), port.down.poll_timeout()]).flatten();
-        let wait = due.map(|(at, _)| at.saturating_since(self.now()).into()).min().unwrap_or(LONGEST_SLEEP);
-        let wait = wait.min(LONGEST_SLEEP);
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
-        let mut fds: Vec<PollFd<'_>> =
-            self.ports.iter().map(|port| PollFd::from_borrowed_fd(port.tun.as_fd(), PollFlags::IN)).collect();
-        // An interruption is one turn more.
-        let _ = poll(&mut fds, Some(&timeout));
     }
 }
 

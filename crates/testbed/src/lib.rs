@@ -19,7 +19,9 @@
 //! 8. [`doctor`] checks which of these the machine supports.
 //! 9. [`access`] is a network of hosts whose addresses change, [`multipath`] and [`wireguard`] what kernels have for such hosts;
 //!    [`advertiser`] is a router whose hosts configure themselves.
-//! 10. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
+//! 10. [`gateway`] is a gateway's daemon on a router between hosts.
+//! 11. [`Forwarder`] moves packets between the TUN devices of such networks, [`FrameSocket`] sends and receives single frames.
+//! 12. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! With the feature `harness`, tests of this and other crates get their `main` from `harness`.
 //!
@@ -56,6 +58,9 @@ pub mod conformance;
 mod counters;
 pub mod doctor;
 mod endpoint;
+mod forwarder;
+mod frame_socket;
+pub mod gateway;
 #[cfg(feature = "harness")]
 pub mod harness;
 mod impair;
@@ -77,6 +82,8 @@ pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
 pub use capture::TunDirection;
 pub use counters::{Counters, CountersError};
+pub use forwarder::Forwarder;
+pub use frame_socket::{FrameDirection, FrameSocket};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use lateness::{Lateness, Repeated};
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};

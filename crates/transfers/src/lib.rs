@@ -9,6 +9,8 @@
 
 mod agent;
 pub mod daemon;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 mod measured;
 pub mod nanos;
 mod net_path;

@@ -1,8 +1,6 @@
 //! Two agents on one interface, and an agent on a link that loses its carrier while data flow.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,7 @@ use holdover_agent::path_engine::PathEngine as _;
 use holdover_agent::sockets::SocketDiag;
 use holdover_host::clock;
 use holdover_mobility::LinkEvent;
-use holdover_testbed::{Namespace, Netlink};
+use holdover_testbed::{FrameDirection, FrameSocket, Namespace, Netlink};
 
 use crate::Test;
 use crate::lan::{Agent, INTERFACE, Lan, NO_BUS, Stream};
@@ -105,9 +103,9 @@ fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
     let stream = Stream::start(&lan, false);
     for _ in 0..3 {
         stream.await_more(2_000_000);
-        let capture = Capture::open(near);
+        let capture = FrameSocket::listener(near, INTERFACE).unwrap();
         lan.plug(false);
-        let sent = capture.listen(Duration::from_millis(1500));
+        let sent = sent_within(&capture, Duration::from_millis(1500));
         let copies = sent.values().copied().max().unwrap_or(0);
         let all: usize = sent.values().sum();
         eprintln!("{all} frames went out in 1.5 s without carrier, {copies} copies of one at the most");
@@ -118,76 +116,24 @@ fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
     drop(agent);
 }
 
-/// Packets that this host sends on the interface, whether the link accepts them or not.
-struct Capture {
-    socket: OwnedFd,
-}
-
-impl Capture {
-    fn open(near: &Namespace) -> Self {
-        let index = Netlink::open(near).unwrap().link(INTERFACE).unwrap().index;
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no memory of ours is touched.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
-        assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: a new descriptor without another owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: all zero is a valid `sockaddr_ll`.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
-        address.sll_ifindex = index.cast_signed();
-        let len = size_of::<libc::sockaddr_ll>() as u32;
-        // SAFETY: the address lives during the call, with its length.
-        let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
-        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
-        Self { socket }
-    }
-
-    /// The number of times that each TCP header was sent from 5 ms from now on: packets in flight before do not count.
-    fn listen(&self, span: Duration) -> BTreeMap<Vec<u8>, usize> {
-        sleep(Duration::from_millis(5));
-        while self.next().is_some() {}
-        let until = Instant::now() + span;
-        let mut sent = BTreeMap::new();
-        while Instant::now() < until {
-            match self.next() {
-                Some(frame) => {
-                    let ethertype = frame.get(12..14);
-                    // IPv4 without options, TCP: ports, sequence numbers, window, without the timestamps, which may differ.
-                    if ethertype == Some(&[8, 0]) && frame.get(23) == Some(&6) && frame.len() >= 50 {
-                        *sent.entry(frame[34..50].to_vec()).or_default() += 1;
-                    }
+/// The number of times that each TCP header was sent from 5 ms from now on: packets in flight before do not count.
+fn sent_within(capture: &FrameSocket, span: Duration) -> BTreeMap<Vec<u8>, usize> {
+    let mut buffer = [0; 2048];
+    sleep(Duration::from_millis(5));
+    while capture.receive(&mut buffer).is_some() {}
+    let until = Instant::now() + span;
+    let mut sent = BTreeMap::new();
+    while Instant::now() < until {
+        match capture.receive(&mut buffer) {
+            Some((FrameDirection::Out, frame)) => {
+                // IPv4 without options, TCP: ports, sequence numbers, window, without the timestamps, which may differ.
+                if frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&6) && frame.len() >= 50 {
+                    *sent.entry(frame[34..50].to_vec()).or_default() += 1;
                 }
-                None => sleep(Duration::from_millis(1)),
             }
-        }
-        sent
-    }
-
-    /// The next frame sent.
-    fn next(&self) -> Option<Vec<u8>> {
-        loop {
-            let mut frame = vec![0; 2048];
-            // SAFETY: all zero is a valid `sockaddr_ll`.
-            let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-            let mut len = size_of::<libc::sockaddr_ll>() as u32;
-            // SAFETY: the kernel writes no more into the buffer and the address than the lengths say.
-            let got = unsafe {
-                libc::recvfrom(
-                    self.socket.as_raw_fd(),
-                    frame.as_mut_ptr().cast(),
-                    frame.len(),
-                    0,
-                    std::ptr::from_mut(&mut from).cast(),
-                    &raw mut len,
-                )
-            };
-            let got = usize::try_from(got).ok()?;
-            frame.truncate(got);
-            if from.sll_pkttype == libc::PACKET_OUTGOING {
-                return Some(frame);
-            }
+            Some((FrameDirection::In, _)) => {}
+            None => sleep(Duration::from_millis(1)),
         }
     }
+    sent
 }

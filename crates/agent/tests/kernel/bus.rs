@@ -1,11 +1,13 @@
 //! A private D-Bus bus.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use futures_lite::future;
+use holdover_host::Process;
+use holdover_host::process::Output;
 use holdover_testbed::Namespace;
 use zbus::Connection;
 use zbus::connection::Builder;
@@ -15,7 +17,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// A `dbus-daemon`, which ends with this value.
 pub(crate) struct Bus {
-    daemon: Child,
+    daemon: Process,
     directory: PathBuf,
 }
 
@@ -29,12 +31,9 @@ impl Bus {
         let config = directory.join("bus.conf");
         let address = format!("unix:path={}", directory.join("bus").display());
         std::fs::write(&config, configuration(&address)).unwrap();
-        let daemon = Command::new("dbus-daemon")
-            .arg(format!("--config-file={}", config.display()))
-            .args(["--nofork", "--nopidfile"])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("dbus-daemon is needed (Debian: dbus-daemon)");
+        let mut command = Command::new("dbus-daemon");
+        command.arg(format!("--config-file={}", config.display())).args(["--nofork", "--nopidfile"]);
+        let daemon = Process::start_here(command, Output::Errors).expect("dbus-daemon is needed (Debian: dbus-daemon)");
         let this = Self { daemon, directory };
         let began = Instant::now();
         loop {
@@ -52,8 +51,7 @@ impl Bus {
 
     /// `kill -9`.
     pub(crate) fn kill(&mut self) {
-        _ = self.daemon.kill();
-        _ = self.daemon.wait();
+        self.daemon.kill();
     }
 }
 

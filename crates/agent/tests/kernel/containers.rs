@@ -4,10 +4,10 @@
 //! Each test is a process with its own process namespace: an agent that serves containers acts in every network namespace
 //! of which it sees a process.
 
-use std::io::{BufRead as _, BufReader, Write as _, stdin};
+use std::io::{Write as _, stdin};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use holdover_testbed::{Namespace, Netlink, sysctl};
 use crate::Test;
 use crate::iproute::ip;
 use crate::lan::{Agent, INTERFACE, Lan, NO_BUS};
-use crate::other_process::{ARGUMENT, ROLE};
+use crate::other_process::{ARGUMENT, OtherProcess, ROLE};
 
 pub(crate) const TESTS: &[Test] = &[
     ("rules_and_names_reach_a_namespace_with_a_cgroup", rules_and_names_reach_a_namespace_with_a_cgroup),
@@ -265,9 +265,7 @@ impl Drop for Cgroup {
 
 /// A process in a container, which connects on request. Killed on drop.
 struct Contained {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    process: OtherProcess,
     pid: u32,
     /// Of crun, which needs it to the end.
     bundle: Option<PathBuf>,
@@ -297,17 +295,13 @@ impl Contained {
     }
 
     fn start(mut command: Command) -> Self {
-        let mut child = command.env(ROLE, "contained").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut this = Self { child, input, output, pid: 0, bundle: None };
-        assert_eq!(this.line(), "ready");
-        this.pid = this.process();
-        this
+        command.env(ROLE, "contained");
+        let process = OtherProcess::run(command, "ready");
+        Self { process, pid: Self::id(), bundle: None }
     }
 
     /// The process itself, whichever started it: the one with a network namespace of its own.
-    fn process(&self) -> u32 {
+    fn id() -> u32 {
         let own = Namespace::current().unwrap().id();
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -320,17 +314,17 @@ impl Contained {
     }
 
     fn connects_to(&mut self, port: u16) {
-        assert_eq!(self.ask(&format!("connect {port}")), "connected");
+        assert_eq!(self.process.ask(&format!("connect {port}")), "connected");
     }
 
     /// Sends a byte on each connection.
     fn send(&mut self) {
-        assert_eq!(self.ask("send"), "sent");
+        assert_eq!(self.process.ask("send"), "sent");
     }
 
     /// The user timeout of a connection in milliseconds; 0 for none.
     fn timeout_of(&mut self, port: u16) -> u64 {
-        self.ask(&format!("timeout {port}")).parse().unwrap()
+        self.process.ask(&format!("timeout {port}")).parse().unwrap()
     }
 
     #[track_caller]
@@ -341,17 +335,6 @@ impl Contained {
             sleep(Duration::from_millis(50));
         }
     }
-
-    fn ask(&mut self, line: &str) -> String {
-        writeln!(self.input, "{line}").unwrap();
-        self.line()
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
 }
 
 impl Drop for Contained {
@@ -359,7 +342,7 @@ impl Drop for Contained {
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-        let _ = self.child.wait();
+        self.process.ends();
         if let Some(bundle) = &self.bundle {
             let _ = std::fs::remove_dir_all(bundle);
         }

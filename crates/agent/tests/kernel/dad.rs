@@ -4,11 +4,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use holdover_agent::link_watch::{LinkCondition, Source};
+use holdover_host::Process;
+use holdover_host::process::Output;
 use holdover_testbed::advertiser::{Advertisement, Advertiser, Prefix};
 use holdover_testbed::{Namespace, Netlink, harness, sysctl};
 
@@ -49,7 +51,7 @@ struct Network<R> {
 
 /// A running radvd.
 struct Radvd {
-    process: Child,
+    process: Process,
     directory: PathBuf,
 }
 
@@ -117,16 +119,14 @@ impl Radvd {
         std::fs::write(&at, config).unwrap();
         let mut radvd = Command::new(program);
         radvd.args(["--nodaemon", "--logmethod", "stderr", "--config"]).arg(at).arg("--pidfile").arg(pid);
-        let process = lan.gateway.enter(|| radvd.spawn().unwrap()).unwrap();
-        Self { process, directory }
+        Self { process: Process::start(&lan.gateway, radvd, Output::Errors).unwrap(), directory }
     }
 }
 
 impl Drop for Radvd {
     fn drop(&mut self) {
         // Its helper ends with it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

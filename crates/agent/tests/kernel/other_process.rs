@@ -3,10 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdin};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
 use holdover_agent::engine::AttachMode;
 use holdover_agent::user_timeout::{UserTimeoutOptions, UserTimeouts};
+use holdover_host::Process;
 
 use crate::engine::process::{Tally, play};
 use crate::user_timeouts::{now, policy};
@@ -18,7 +20,7 @@ pub(crate) const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
 
 /// A copy of this program in the network namespace of the thread that started it. Killed on drop.
 pub(crate) struct OtherProcess {
-    child: Child,
+    process: Process,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -85,37 +87,39 @@ impl OtherProcess {
     }
 
     fn start(role: &str, argument: &str, first_line: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .env(ROLE, role)
-            .env(ARGUMENT, argument)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(ROLE, role).env(ARGUMENT, argument);
+        Self::run(command, first_line)
+    }
+
+    /// A program that prints this line first, and then a line for each line that it is told.
+    pub(crate) fn run(mut command: Command, first_line: &str) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut this = Self { child, input, output };
+        let mut this = Self { process: child.into(), input, output };
         assert_eq!(this.line(), first_line);
         this
     }
 
+    /// Its answer to a line.
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        writeln!(self.input, "{line}").unwrap();
+        self.line()
+    }
+
     /// The user timeout of a client's connection in milliseconds; 0 for none.
     pub(crate) fn user_timeout_ms(&mut self) -> u64 {
-        self.input.write_all(b"\n").unwrap();
-        self.line().parse().unwrap()
+        self.ask("").parse().unwrap()
     }
 
     /// Kills it with SIGKILL.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+    pub(crate) fn kill(self) {}
 
     /// The same for an engine: returns its last output.
     pub(crate) fn kill_engine(mut self) -> Tally {
-        assert_eq!(self.child.try_wait().unwrap(), None, "the engine's process has ended by itself");
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        assert_eq!(self.process.ended(), None, "the engine's process has ended by itself");
+        self.process.kill();
         let mut reported = String::new();
         self.output.read_to_string(&mut reported).unwrap();
         // The last line may be incomplete.
@@ -125,33 +129,28 @@ impl OtherProcess {
 
     /// Passes a link event to an engine: returns its counters until then.
     pub(crate) fn tell(&mut self, event: &str) -> Tally {
-        writeln!(self.input, "{event}").unwrap();
-        Tally::parse(&self.line())
+        Tally::parse(&self.ask(event))
     }
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.process.signal(signal).unwrap();
     }
 
     /// Ends a daemon with SIGTERM, and waits for its end.
     pub(crate) fn end(mut self) {
         self.signal(rustix::process::Signal::TERM);
-        assert!(self.child.wait().unwrap().success());
+        assert!(self.ends().is_some_and(|status| status.success()));
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ends(&mut self) -> Option<ExitStatus> {
+        self.process.ends(Duration::from_secs(60))
     }
 
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
-    }
-}
-
-impl Drop for OtherProcess {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

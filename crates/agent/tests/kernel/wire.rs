@@ -2,20 +2,17 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use holdover_agent::sockets::TcpSocket;
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
 use holdover_host::clock;
 use holdover_testbed::{
-    Congestion, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, Netlink, SocketError,
-    SocketOptions, Tun, TunConfig, sysctl,
+    Congestion, Forwarder, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, Netlink, SocketError,
+    SocketOptions, Tun, TunConfig, TunError, sysctl,
 };
 use holdover_wire::{Checksums, Packet, Segment};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The limit for anything but waiting, on a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -47,13 +44,12 @@ fn listen(namespace: &Namespace, address: SocketAddr, options: &SocketOptions) -
 pub(crate) struct Wire {
     pub(crate) far: Namespace,
     state: Arc<State>,
-    carrier: Option<JoinHandle<()>>,
+    forwarder: Forwarder,
 }
 
 #[derive(Default)]
 struct State {
     is_cut: AtomicBool,
-    is_over: AtomicBool,
     /// Segments sent by the near kernel, and by the far one; `None` without recording.
     segments: Option<Mutex<[Vec<Segment>; 2]>>,
 }
@@ -80,11 +76,12 @@ impl Wire {
         let ours = device(near, NEAR, NEAR_V6);
         let theirs = far.enter(|| device(&far, FAR, FAR_V6)).unwrap();
         let state = Arc::new(State { segments: remembers.then(Mutex::default), ..State::default() });
-        let carrier = std::thread::spawn({
-            let state = Arc::clone(&state);
-            move || carry(&[ours, theirs], impairments, &state)
+        let forwarder = Forwarder::start("wire", [ours, theirs], {
+            let (state, mut impairments) = (Arc::clone(&state), impairments);
+            let mut scratch = vec![0; 65_536];
+            move |devices| carry(devices, &mut scratch, &mut impairments, &state)
         });
-        Self { far, state, carrier: Some(carrier) }
+        Self { far, state, forwarder: forwarder.unwrap() }
     }
 
     /// Drops everything from now on, or nothing.
@@ -127,44 +124,39 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.state.is_over.store(true, Ordering::SeqCst);
-        let carrier = self.carrier.take().expect("only taken here");
-        assert!(carrier.join().is_ok() || std::thread::panicking(), "the wire panicked");
+        assert!(self.forwarder.end() || std::thread::panicking(), "the wire panicked");
     }
 }
 
-/// Moves packets until the wire ends. A cut also drops packets in flight.
-fn carry(devices: &[Tun; 2], mut impairments: [Impairment; 2], state: &State) {
-    let mut scratch = vec![0; 65_536];
-    let longest = Duration::from_millis(50);
-    while !state.is_over.load(Ordering::SeqCst) {
-        let next = impairments.iter().filter_map(Impairment::poll_timeout).min();
-        let span = next.map_or(longest, |at| at.saturating_since(clock::now()).min(longest));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: span.as_nanos() as _ };
-        let mut ready = devices.each_ref().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN));
-        poll(&mut ready, Some(&timeout)).unwrap();
-        for (from, device) in devices.iter().enumerate() {
-            while let Some(bytes) = device.recv(&mut scratch).unwrap() {
-                if state.is_cut.load(Ordering::SeqCst) {
-                    continue;
-                }
-                if let Some(segments) = &state.segments
-                    && let Ok(packet) = Packet::parse_with(bytes.clone(), Checksums::Ignore)
-                    && let Some(segment) = packet.tcp()
-                {
-                    segments.lock().unwrap()[from].push(segment.clone());
-                }
-                impairments[from].handle_packet(clock::now(), bytes);
+/// Moves packets; returns when the next one arrives. A cut also drops packets in flight.
+fn carry(
+    devices: &[Tun],
+    scratch: &mut [u8],
+    impairments: &mut [Impairment; 2],
+    state: &State,
+) -> Result<Option<Instant>, TunError> {
+    for (from, device) in devices.iter().enumerate() {
+        while let Some(bytes) = device.recv(scratch).unwrap() {
+            if state.is_cut.load(Ordering::SeqCst) {
+                continue;
             }
+            if let Some(segments) = &state.segments
+                && let Ok(packet) = Packet::parse_with(bytes.clone(), Checksums::Ignore)
+                && let Some(segment) = packet.tcp()
+            {
+                segments.lock().unwrap()[from].push(segment.clone());
+            }
+            impairments[from].handle_packet(clock::now(), bytes);
         }
-        for (from, impairment) in impairments.iter_mut().enumerate() {
-            while let Some(bytes) = impairment.poll_packet(clock::now()) {
-                if !state.is_cut.load(Ordering::SeqCst) {
-                    devices[1 - from].send(&bytes).unwrap();
-                }
+    }
+    for (from, impairment) in impairments.iter_mut().enumerate() {
+        while let Some(bytes) = impairment.poll_packet(clock::now()) {
+            if !state.is_cut.load(Ordering::SeqCst) {
+                devices[1 - from].send(&bytes).unwrap();
             }
         }
     }
+    Ok(impairments.iter().filter_map(Impairment::poll_timeout).min())
 }
 
 /// Plain sockets with long timeouts.

@@ -11,9 +11,10 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use holdover_gatewayd::config::Config;
-use holdover_gatewayd::demo::{CASES, CLUSTER_CASES, Case, DemoError, MOBILE_FACING, Outcome, find_etcd};
-use holdover_gatewayd::{demo, features};
+use holdover_gatewayd::features;
 use holdover_testbed::Privilege;
+use holdover_testbed::gateway::{MOBILE_FACING, find_etcd, make_directory};
+use holdover_transfers::gateway::{self, CASES, CLUSTER_CASES, Case, DemoError, Outcome, ROUND_TRIP};
 use serde::Serialize;
 
 use super::CANNOT_WORK;
@@ -78,7 +79,7 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
             #[cfg(feature = "demo")]
             let written = args.page.as_deref().map(|path| (path, page::write(path, args.cluster, &outcomes)));
             let printed = match args.json {
-                true => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),
+                true => print_json(&Shown { round_trip_s: ROUND_TRIP.as_secs_f64(), outcomes }),
                 false => print(&table(args.cluster, &outcomes)),
             };
             match written {
@@ -109,13 +110,13 @@ fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     let is_quiet = args.json || !std::io::stderr().is_terminal();
     let cases = cases(args.cluster);
     let directory = std::env::temp_dir().join(format!("holdover-gateway-demo-{}", std::process::id()));
-    demo::make_directory(&directory)?;
+    make_directory(&directory)?;
     let mut outcomes = Vec::new();
     let result = cases.iter().enumerate().try_for_each(|(number, &case)| {
         if !is_quiet {
             let _ = write!(std::io::stderr(), "\r\x1b[K{} of {}: {} ...", number + 1, cases.len(), case.name);
         }
-        outcomes.extend(demo::run(case, args.cluster, &directory, daemon, stop)?);
+        outcomes.extend(gateway::run(case, args.cluster, &directory, daemon, stop)?);
         Ok(())
     });
     if !is_quiet {
@@ -126,7 +127,7 @@ fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     result.map(|()| outcomes)
 }
 
-/// This program again, as the daemon of a [`Process`](holdover_gatewayd::demo::Process) at [`MOBILE_FACING`].
+/// This program again, as the daemon of a [`GatewayProcess`](holdover_testbed::gateway::GatewayProcess) at [`MOBILE_FACING`].
 pub(crate) fn daemon(directory: &Path) -> Command {
     let mut command = configured_daemon(directory);
     command.args(["--interface", MOBILE_FACING]);
@@ -149,7 +150,7 @@ fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     let mut text = format!(
         "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.{gateways}\n\n\
          {:<42} {:^21}   {:^19}\n{:<42} {:>10} {:>10}   {:>9} {:>9}\n",
-        demo::ROUND_TRIP.as_millis(),
+        ROUND_TRIP.as_millis(),
         "",
         "first data after",
         "total",

@@ -1,24 +1,26 @@
 //! `holdover agent`, without anything in the path of packets.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use holdover_host::Process;
+use holdover_host::process::Output;
+use rustix::process::Signal;
 
 use crate::support::{Place, interrupted};
 
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A dry run on the loopback interface, which needs no privileges and changes nothing.
-struct DryRun(Child);
+struct DryRun(Process);
 
 impl DryRun {
     fn start(place: &Place) -> Self {
         place.write("agent.toml", "[metrics]\nenabled = false\n");
-        let mut child = Self::command(place).stderr(Stdio::piped()).spawn().unwrap();
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !place.path("s").exists() {
-            let status = child.try_wait().unwrap();
-            assert!(status.is_none() && Instant::now() < patience, "no socket: {status:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self(child)
+        let mut process = Process::start_here(Self::command(place), Output::Log(place.path("log"))).unwrap();
+        process.until(PATIENCE, || place.path("s").exists()).unwrap_or_else(|unready| panic!("no socket: {unready}"));
+        Self(process)
     }
 
     fn command(place: &Place) -> Command {
@@ -27,16 +29,10 @@ impl DryRun {
 
     /// Ends it as a service manager does; returns its output.
     fn stop(mut self) -> String {
-        use std::io::Read as _;
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let mut log = String::new();
-        // Where its words go to a file there is no pipe.
-        if let Some(mut stderr) = self.0.stderr.take() {
-            stderr.read_to_string(&mut log).unwrap();
-        }
-        assert!(self.0.wait().unwrap().success(), "{log}");
-        log
+        self.0.signal(Signal::TERM).unwrap();
+        let ended = self.0.ends(PATIENCE).expect("it ends");
+        assert!(ended.success(), "{}", self.0.log());
+        self.0.log()
     }
 }
 
@@ -140,19 +136,12 @@ fn a_killed_agent_is_in_no_successors_way() {
     let place = Place::new("agent-killed");
     let mut agent = DryRun::start(&place);
     for cycle in 0..50 {
-        let pid = rustix::process::Pid::from_child(&agent.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        agent.0.signal(Signal::KILL).unwrap();
         std::thread::sleep(Duration::from_millis(cycle));
         // The killed one is not waited for: it may be there still.
-        let log = std::fs::File::create(place.path("log")).unwrap();
-        let mut next = DryRun::command(&place).stderr(log).spawn().unwrap();
-        let patience = Instant::now() + Duration::from_secs(60);
-        while place.run("agent status --json --socket s").code != Some(0) {
-            let log = || std::fs::read_to_string(place.path("log"));
-            assert_eq!(next.try_wait().unwrap(), None, "cycle {cycle}: {:?}", log());
-            assert!(Instant::now() < patience, "cycle {cycle}: {:?}", log());
-        }
-        agent.0.wait().unwrap();
+        let mut next = Process::start_here(DryRun::command(&place), Output::Log(place.path("log"))).unwrap();
+        let answers = next.until(PATIENCE, || place.run("agent status --json --socket s").code == Some(0));
+        answers.unwrap_or_else(|unready| panic!("cycle {cycle}: {unready}"));
         agent = DryRun(next);
     }
     agent.stop();

@@ -4,13 +4,15 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::control::{Request, Response, ask};
-use holdover_gatewayd::demo::{Cut, Process, Transfer, World};
+use holdover_gatewayd::control::{self, Request, Response, ask};
 use holdover_gatewayd::status::{MobileLine, Status};
+use holdover_host::Process;
+use holdover_host::process::Output;
+use holdover_testbed::gateway::{Cut, GatewayProcess, Transfer, World};
 
 use crate::kernel::is_possible;
 use crate::support::Place;
@@ -18,18 +20,9 @@ use crate::support::Place;
 /// A mobile host behind a gateway, and the agent on it, which reports to that gateway.
 struct Pair {
     world: World,
-    gateway: Process,
-    agent: Option<Child>,
+    gateway: GatewayProcess,
+    agent: Option<Process>,
     place: Place,
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        if let Some(agent) = &mut self.agent {
-            let _ = agent.kill();
-            let _ = agent.wait();
-        }
-    }
 }
 
 impl Pair {
@@ -42,7 +35,7 @@ impl Pair {
         let sections = format!(
             "[registration]\nlisten = \"10.2.0.1:4786\"\n[[registration.hosts]]\nkey_file = {key:?}\naddresses = [\"{address}\"]\n"
         );
-        let gateway = Process::start(world.router(), place.path("gateway"), &sections, gateway).unwrap();
+        let gateway = GatewayProcess::start(world.router(), place.path("gateway"), &sections, gateway).unwrap();
         let mut pair = Self { world, gateway, agent: None, place };
         if has_agent {
             pair.start_agent(&key);
@@ -59,8 +52,7 @@ impl Pair {
         let mut command = holdover();
         command.args(["agent", "run", "--interface", "eth0", "--foreground", "--config"]).arg(&config);
         command.arg("--socket").arg(self.agent_socket());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.agent = Some(self.world.mobile(0).enter(move || command.spawn()).unwrap().unwrap());
+        self.agent = Some(Process::start(self.world.mobile(0), command, Output::Discarded).unwrap());
         wait_for("the first report", || (self.status().reports.registered > 0).then_some(()));
     }
 
@@ -85,10 +77,7 @@ impl Pair {
     }
 
     fn status(&self) -> Status {
-        match ask(&self.gateway.socket(), &Request::Status) {
-            Ok(Response::Status(status)) => *status,
-            other => panic!("{other:?}"),
-        }
+        control::status(&self.gateway.socket()).unwrap()
     }
 
     fn mobile(&self) -> Option<MobileLine> {

@@ -111,14 +111,9 @@ fn an_interrupted_matrix_says_what_was_kept() {
     }
     let place = Place::new("kernel-matrix-interrupted");
     let matrix = "kernel-matrix --json --captures captures";
-    let mut child = place.command(matrix).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The first capture shows that transfers are under way.
-    while fs::read_dir(place.path("captures")).map_or(0, Iterator::count) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ended = Ended::new(matrix, child.wait_with_output().unwrap());
+    let captures = place.path("captures");
+    let ended = place.interrupt(matrix, |_| fs::read_dir(&captures).map_or(0, Iterator::count) > 0);
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let error = ended.json()["error"].as_str().unwrap().to_owned();
     assert!(error.starts_with("interrupted; ") && error.contains("captures in captures are kept"), "{error}");
@@ -142,14 +137,9 @@ fn an_interrupted_conformance_says_what_was_kept() {
         ),
     ];
     for (command, kept) in cases {
-        let mut child = place.command(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // Its cases run: one thread waits for signals, and each case has some.
-        while fs::read_dir(format!("/proc/{}/task", child.id())).map_or(0, Iterator::count) < 4 {
-            assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let ended = Ended::new(command, child.wait_with_output().unwrap());
+        let threads = |pid| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let ended = place.interrupt(command, |pid| threads(pid) >= 4);
         assert_eq!(ended.code, Some(130), "{ended:?}");
         let error = ended.json()["error"].as_str().unwrap().to_owned();
         assert_eq!(error, format!("interrupted; {kept}"));

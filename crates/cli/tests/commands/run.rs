@@ -1,10 +1,7 @@
 //! `holdover run`.
 
 use std::fs;
-use std::process::Stdio;
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{Ended, Place, SCENARIO, differences, exchanges, files_but};
@@ -311,12 +308,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
         // 700,000 segments: longer than it takes to see that the run has begun.
         let run = "run short.toml --out out --no-captures --set flow.download.bulk=1GB --set time_limit=5h";
         let run = format!("{run}{}", if json { " --json" } else { "" });
-        let child = place.command(&run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        while !place.path("out/variants").exists() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let ended = Ended::new(&run, child.wait_with_output().unwrap());
+        let ended = place.interrupt(&run, |_| place.path("out/variants").exists());
         assert_eq!(ended.code, Some(130), "{ended:?}");
         if json {
             assert!(ended.json()["error"].as_str().unwrap().contains("interrupted"), "{ended:?}");

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use holdover_testbed::harness::skip;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Two hosts, a link that is down for a while, and two stacks.
 pub(crate) const SCENARIO: &str = r#"title = "A short outage"
@@ -114,6 +115,16 @@ impl Place {
         ended
     }
 
+    /// The program with these arguments, interrupted as soon as something is so of its process.
+    pub(crate) fn interrupt(&self, arguments: &str, mut is_so: impl FnMut(u32) -> bool) -> Ended {
+        let mut child = start(self.command(arguments));
+        while !is_so(child.id()) {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        send_interrupt(child, arguments)
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(&self, arguments: &str) -> Ended {
         Ended::new(arguments, self.command(arguments).output().unwrap())
@@ -124,8 +135,8 @@ impl Place {
 /// of the rights for namespaces; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 pub(crate) fn interrupted(place: &Place, arguments: &str) -> Option<Ended> {
     let mut command = place.command(arguments);
-    command.env("TMPDIR", &place.path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    command.env("TMPDIR", &place.path);
+    let mut child = start(command);
     while place.entries().is_empty() {
         if child.try_wait().unwrap().is_some() {
             let ended = Ended::new(arguments, child.wait_with_output().unwrap());
@@ -136,8 +147,16 @@ pub(crate) fn interrupted(place: &Place, arguments: &str) -> Option<Ended> {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(300));
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
-    Some(Ended::new(arguments, child.wait_with_output().unwrap()))
+    Some(send_interrupt(child, arguments))
+}
+
+fn start(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn send_interrupt(child: Child, arguments: &str) -> Ended {
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    Ended::new(arguments, child.wait_with_output().unwrap())
 }
 
 /// A program that has ended.

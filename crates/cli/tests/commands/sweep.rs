@@ -2,10 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
-
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Ended, Place, SCENARIO, differences, files_but};
 
@@ -31,14 +27,9 @@ fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
     place.run("sweep short.toml --out whole --jobs 2").well();
 
     let begun = "sweep short.toml --out parts --jobs 1";
-    let child = place.command(begun).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let parts = place.path("parts");
     // The first line of a journal identifies the sweep.
-    while journal(&parts).lines().count() < 4 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ended = Ended::new(begun, child.wait_with_output().unwrap());
+    let ended = place.interrupt(begun, |_| journal(&parts).lines().count() >= 4);
     assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{}", ended.err);
     assert!(ended.err.contains("interrupted") && ended.err.contains("--out parts"), "{}", ended.err);
     let kept = journal(&parts);
@@ -49,12 +40,7 @@ fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
 
     // The same for programs.
     let begun = "sweep short.toml --out others --jobs 1 --json";
-    let child = place.command(begun).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while journal(&place.path("others")).lines().count() < 2 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ended = Ended::new(begun, child.wait_with_output().unwrap());
+    let ended = place.interrupt(begun, |_| journal(&place.path("others")).lines().count() >= 2);
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(ended.json()["error"].as_str().unwrap().contains("--out others continues"), "{ended:?}");
 

@@ -1,10 +1,13 @@
 //! A host with its directory and its daemon.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use holdover_host::Process;
+use holdover_host::control_client::answers;
+use holdover_host::process::Output as Sink;
 use holdover_testbed::Namespace;
 
 /// Longer than anything here takes on a busy machine.
@@ -36,7 +39,7 @@ impl Drop for Place {
 pub(crate) struct Host {
     namespace: Namespace,
     directory: PathBuf,
-    daemon: Option<Child>,
+    daemon: Option<Process>,
 }
 
 impl Host {
@@ -98,9 +101,7 @@ impl Host {
 
     /// The daemon reads its files again, as `systemctl reload` has it do.
     pub(crate) fn reload(&self) {
-        let daemon = self.daemon.as_ref().expect("a daemon");
-        let pid = rustix::process::Pid::from_child(daemon);
-        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        self.daemon.as_ref().expect("a daemon").signal(rustix::process::Signal::HUP).unwrap();
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -118,25 +119,16 @@ impl Host {
 
     /// The same with `rendezvous` or `relay` instead of `up`.
     pub(crate) fn start(&mut self, command: &str, words: &str) {
-        let log = File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
-        let mut command = self.command(&format!("{command} --verbose {words}"));
-        command.stderr(log).stdout(Stdio::null());
-        let mut child = self.namespace.enter(|| command.spawn().unwrap()).unwrap();
-        let patience = Instant::now() + PATIENCE;
-        while !self.run("status").status.success() {
-            let ended = child.try_wait().unwrap();
-            assert!(ended.is_none() && Instant::now() < patience, "not up ({ended:?}): {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.daemon = Some(child);
+        let command = self.command(&format!("{command} --verbose {words}"));
+        let log = Sink::Log(self.directory.join("log"));
+        let mut daemon = Process::start(&self.namespace, command, log).unwrap();
+        daemon.until(PATIENCE, || answers(&self.socket())).unwrap_or_else(|unready| panic!("not up: {unready}"));
+        self.daemon = Some(daemon);
     }
 
     /// Ends the daemon as a power cut does.
     pub(crate) fn kill(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
+        self.daemon = None;
     }
 
     pub(crate) fn hit(&self) -> std::net::Ipv6Addr {
@@ -176,7 +168,7 @@ impl Host {
     pub(crate) fn down(&mut self) {
         self.ok("down");
         if let Some(mut daemon) = self.daemon.take() {
-            daemon.wait().unwrap();
+            assert!(daemon.ends(PATIENCE).is_some(), "{}", self.log());
         }
     }
 

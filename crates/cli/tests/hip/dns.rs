@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+
+use holdover_host::Process;
+use holdover_host::process::Output;
 
 use crate::Test;
 use crate::daemon::{PATIENCE, Place};
@@ -20,7 +22,7 @@ const SERVER: &str = "rvs.example.org";
 
 /// dnsmasq on loopback, which ends with the test.
 struct Dnsmasq {
-    process: Child,
+    _process: Process,
     address: SocketAddr,
 }
 
@@ -45,23 +47,11 @@ impl Dnsmasq {
         for (name, record) in records {
             command.arg(format!("--dns-rr={name},55,{record}"));
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process =
-            command.spawn().unwrap_or_else(|error| panic!("dnsmasq (Debian: dnsmasq-base) is needed: {error}"));
-        let server = Self { process, address };
-        let start = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(start.elapsed() < PATIENCE, "dnsmasq does not listen at {address}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
-    }
-}
-
-impl Drop for Dnsmasq {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let process = Process::start_here(command, Output::Discarded);
+        let mut process = process.unwrap_or_else(|error| panic!("dnsmasq (Debian: dnsmasq-base) is needed: {error}"));
+        let listens = process.until(PATIENCE, || TcpStream::connect(address).is_ok());
+        listens.unwrap_or_else(|unready| panic!("dnsmasq does not listen at {address}: {unready}"));
+        Self { _process: process, address }
     }
 }
 

@@ -5,17 +5,16 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::net::IpAddr;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use holdover_testbed::{Namespace, Netlink, Route, Tun, TunConfig};
+use holdover_base::Instant;
+use holdover_host::clock;
+use holdover_testbed::{Forwarder, Namespace, Netlink, Route, Tun, TunConfig};
 use holdover_wire::{Checksums, IcmpError, Packet, Payload, Unreachable, internet_checksum, pcapng};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Half of a round trip.
 pub(crate) const DELAY: Duration = Duration::from_millis(20);
@@ -54,8 +53,7 @@ pub(crate) struct Network {
     is_cut: Arc<AtomicBool>,
     pub(crate) mobile: Namespace,
     pub(crate) server: Namespace,
-    is_over: Arc<AtomicBool>,
-    router: Option<JoinHandle<()>>,
+    _router: Forwarder,
 }
 
 impl Network {
@@ -73,16 +71,20 @@ impl Network {
                 }
             })
             .unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
         let bindings = Arc::new(Mutex::new([20_000, 30_000]));
         let capture = capture.map(|path| BufWriter::new(File::create(path).unwrap()));
         let (mtu, is_cut) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::new(AtomicBool::new(false)));
-        let router = std::thread::spawn({
-            let (is_over, bindings, mtu) = (Arc::clone(&is_over), Arc::clone(&bindings), Arc::clone(&mtu));
-            let is_cut = Arc::clone(&is_cut);
-            move || route(&tuns, capture, &bindings, (&mtu, &is_cut), &is_over)
-        });
-        Self { bindings, mtu, is_cut, mobile, server, is_over, router: Some(router) }
+        let mut router = Router {
+            capture: capture.map(Capture::new),
+            bindings: Arc::clone(&bindings),
+            mtu: Arc::clone(&mtu),
+            is_cut: Arc::clone(&is_cut),
+            flying: BinaryHeap::new(),
+            count: 0,
+            scratch: vec![0; 2000],
+        };
+        let router = Forwarder::start("router", tuns, move |tuns| Ok(router.turn(tuns)));
+        Self { bindings, mtu, is_cut, mobile, server, _router: router.unwrap() }
     }
 
     /// Longer packets are fragmented from now on if they may be, else dropped, and their senders told.
@@ -115,15 +117,6 @@ impl Network {
                 netlink.remove_address(attachment.link, address, if address.is_ipv4() { 24 } else { 64 }).unwrap();
             })
             .unwrap();
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(router) = self.router.take() {
-            let _ = router.join();
-        }
     }
 }
 
@@ -217,60 +210,78 @@ fn fragments(bytes: &Bytes, mtu: usize) -> Option<Vec<Bytes>> {
     Some(parts.iter().enumerate().map(cut).collect())
 }
 
-fn route(
-    tuns: &[Tun; 3],
-    capture: Option<BufWriter<File>>,
-    bindings: &Bindings,
-    (mtu, is_cut): (&AtomicUsize, &AtomicBool),
-    is_over: &AtomicBool,
-) {
-    let start = Instant::now();
-    let mut capture = capture.map(|out| {
-        let mut writer = pcapng::Writer::new(out, "tests").unwrap();
-        let interface = writer.add_interface(&pcapng::Interface::new("router")).unwrap();
-        (writer, interface)
-    });
-    let mut flying: BinaryHeap<Reverse<(Instant, u64, usize, Bytes)>> = BinaryHeap::new();
-    let mut scratch = vec![0; 2000];
-    let mut count = 0;
-    while !is_over.load(Ordering::Relaxed) {
+struct Router {
+    capture: Option<Capture>,
+    bindings: Bindings,
+    mtu: Arc<AtomicUsize>,
+    is_cut: Arc<AtomicBool>,
+    /// By the time of arrival and their number, with the device.
+    flying: BinaryHeap<Reverse<(Instant, u64, usize, Bytes)>>,
+    count: u64,
+    scratch: Vec<u8>,
+}
+
+impl Router {
+    /// Returns when the next packet arrives.
+    fn turn(&mut self, tuns: &[Tun]) -> Option<Instant> {
         for tun in tuns {
-            while let Ok(Some(bytes)) = tun.recv(&mut scratch) {
-                if let Some((writer, interface)) = &mut capture {
-                    let at = holdover_base::Instant::ZERO + start.elapsed().into();
-                    writer.write_bytes(&pcapng::Record::new(at, *interface), &bytes, bytes.len()).unwrap();
-                }
-                if is_cut.load(Ordering::Relaxed) {
-                    continue;
-                }
-                let mtu = mtu.load(Ordering::Relaxed);
-                let forwarded = match bytes.len() > mtu {
-                    true => fragments(&bytes, mtu).unwrap_or_else(|| vec![too_big(&bytes, mtu)]),
-                    false => vec![bytes],
-                };
-                for bytes in forwarded.into_iter().filter_map(|bytes| translate(bytes, bindings)) {
-                    if let Some(to) = device(&bytes) {
-                        count += 1;
-                        flying.push(Reverse((Instant::now() + DELAY, count, to, bytes)));
-                    }
-                }
+            while let Ok(Some(bytes)) = tun.recv(&mut self.scratch) {
+                self.forward(bytes);
             }
         }
-        let now = Instant::now();
-        while flying.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
-            if let Some(Reverse((_, _, to, bytes))) = flying.pop() {
+        let now = clock::now();
+        while self.flying.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            if let Some(Reverse((_, _, to, bytes))) = self.flying.pop() {
                 // A device that takes nothing is a link that loses.
                 let _ = tuns[to].send(&bytes);
             }
         }
-        let wait =
-            flying.peek().map_or(Duration::from_millis(50), |Reverse((at, ..))| at.saturating_duration_since(now));
-        let wait = wait.min(Duration::from_millis(50));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
-        let mut fds = tuns.each_ref().map(|tun| PollFd::from_borrowed_fd(tun.as_fd(), PollFlags::IN));
-        let _ = poll(&mut fds, Some(&timeout));
+        self.flying.peek().map(|Reverse((at, ..))| *at)
     }
-    if let Some((writer, _)) = &mut capture {
-        writer.flush().unwrap();
+
+    fn forward(&mut self, bytes: Bytes) {
+        if let Some(capture) = &mut self.capture {
+            capture.write(&bytes);
+        }
+        if self.is_cut.load(Ordering::Relaxed) {
+            return;
+        }
+        let mtu = self.mtu.load(Ordering::Relaxed);
+        let forwarded = match bytes.len() > mtu {
+            true => fragments(&bytes, mtu).unwrap_or_else(|| vec![too_big(&bytes, mtu)]),
+            false => vec![bytes],
+        };
+        for bytes in forwarded.into_iter().filter_map(|bytes| translate(bytes, &self.bindings)) {
+            if let Some(to) = device(&bytes) {
+                self.count += 1;
+                self.flying.push(Reverse((clock::now() + DELAY.into(), self.count, to, bytes)));
+            }
+        }
+    }
+}
+
+/// A file with what the router forwards, complete when this is dropped.
+struct Capture {
+    start: Instant,
+    writer: pcapng::Writer<BufWriter<File>>,
+    interface: pcapng::InterfaceId,
+}
+
+impl Capture {
+    fn new(out: BufWriter<File>) -> Self {
+        let mut writer = pcapng::Writer::new(out, "tests").unwrap();
+        let interface = writer.add_interface(&pcapng::Interface::new("router")).unwrap();
+        Self { start: clock::now(), writer, interface }
+    }
+
+    fn write(&mut self, bytes: &Bytes) {
+        let at = Instant::ZERO + clock::now().saturating_since(self.start);
+        self.writer.write_bytes(&pcapng::Record::new(at, self.interface), bytes, bytes.len()).unwrap();
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.writer.flush().unwrap();
     }
 }

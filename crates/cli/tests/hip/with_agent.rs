@@ -1,11 +1,13 @@
 //! The daemon and the agent on the same hosts: both keep connections open.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use holdover_host::Process;
+use holdover_host::control_client::answers;
+use holdover_host::process::Output;
 use holdover_testbed::Namespace;
 
 use crate::Test;
@@ -16,35 +18,16 @@ use crate::transfer::{Transfer, Way, first_after};
 
 pub(crate) const TESTS: &[Test] = &[("with_the_agent_many_connections_resume", many_connections_resume)];
 
-/// `holdover agent` on a host.
-struct Agent(Child);
-
-impl Agent {
-    fn start(place: &Place, name: &str, namespace: &Namespace, interface: &str, config: &str) -> Self {
-        let path = |extension: &str| place.0.join(format!("agent-{name}.{extension}"));
-        std::fs::write(path("toml"), format!("[metrics]\nenabled = false\n{config}")).unwrap();
-        let log = File::create(path("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
-        command.args(["agent", "run", "--foreground", "--interface", interface]);
-        command.arg("--config").arg(path("toml")).arg("--socket").arg(path("sock"));
-        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let mut child = namespace.enter(|| command.spawn().unwrap()).unwrap();
-        let patience = Instant::now() + PATIENCE;
-        while !std::fs::read_to_string(path("log")).unwrap().contains("the agent is running") {
-            let ended = child.try_wait().unwrap();
-            let log = std::fs::read_to_string(path("log"));
-            assert!(ended.is_none() && Instant::now() < patience, "not up ({ended:?}): {log:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self(child)
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts `holdover agent` on a host.
+fn start_agent(place: &Place, name: &str, namespace: &Namespace, interface: &str, config: &str) -> Process {
+    let path = |extension: &str| place.0.join(format!("agent-{name}.{extension}"));
+    std::fs::write(path("toml"), format!("[metrics]\nenabled = false\n{config}")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
+    command.args(["agent", "run", "--foreground", "--interface", interface]);
+    command.arg("--config").arg(path("toml")).arg("--socket").arg(path("sock"));
+    let mut agent = Process::start(namespace, command, Output::Log(path("log"))).unwrap();
+    agent.until(PATIENCE, || answers(&path("sock"))).unwrap_or_else(|unready| panic!("not up: {unready}"));
+    agent
 }
 
 /// The port of the connection that is to fail fast, by the rules.
@@ -102,8 +85,8 @@ fn many_connections_resume() {
     let hosts = talking(&place, &network, "udp");
     let [mobile, server] = &hosts;
     let _agents = [
-        Agent::start(&place, "mobile", &network.mobile, "wifi", RULES),
-        Agent::start(&place, "server", &network.server, "wan", RULES),
+        start_agent(&place, "mobile", &network.mobile, "wifi", RULES),
+        start_agent(&place, "server", &network.server, "wan", RULES),
     ];
     let (hit, lsi) = (IpAddr::from(server.hit()), IpAddr::from(mobile.lsi_of("server")));
     let any: IpAddr = "::".parse().unwrap();

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdover_base::{Duration, Instant};
-use holdover_gatewayd::demo::{Process, WorldError};
 use holdover_link::{LinkConfig, Outage, Outages};
 use holdover_sim::{Amount, Bulk, Layer2, LinkKind, Opener, Traffic, WorldConfig};
 use holdover_testbed::Lateness;
+use holdover_testbed::gateway::{GatewayProcess, WorldError};
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 use holdover_transfers::{CUT_AT, TRANSFER_TIME, TransferDirection, Watcher};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ fn run_once(grid: &GatewayGrid, place: Place, machine: &Lateness, tries: u32) ->
 }
 
 /// The daemon with its defaults, except for settings that leave something behind or open a port.
-fn start_gateway(grid: &GatewayGrid, real: &RealWorld, mode: Mode) -> Result<Process, GatewayError> {
+fn start_gateway(grid: &GatewayGrid, real: &RealWorld, mode: Mode) -> Result<GatewayProcess, GatewayError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let directory = (grid.directory)(&number.to_string());
@@ -96,7 +96,7 @@ fn start_gateway(grid: &GatewayGrid, real: &RealWorld, mode: Mode) -> Result<Pro
         "[mobiles]\ninterface = \"{interface}\"\nmode = \"{mode}\"\nnetworks = [\"{phone}/32\"]\n\
          [programs]\npinned = false\n[metrics]\nenabled = false\n"
     );
-    Ok(Process::start(router, directory, &sections, grid.daemon)?)
+    Ok(GatewayProcess::start(router, directory, &sections, grid.daemon)?)
 }
 
 fn config(place: Place) -> WorldConfig {

@@ -1,22 +1,24 @@
 //! The means that carry a connection: daemons of `holdover hip` or WireGuard on hosts, or the kernel's MPTCP.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdover_hipd::control;
 use holdover_hipd::status::PeerStatus;
+use holdover_host::Process;
+use holdover_host::control_client::answers;
+use holdover_host::process::Output;
 use holdover_testbed::multipath::{self, Role};
 use holdover_testbed::{Namespace, NamespaceError, Netlink, NetlinkError};
 
 /// For a daemon to be up, or an association to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
-const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// A daemon could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -57,43 +59,15 @@ impl Drop for Directory {
     }
 }
 
-/// A process that ends with this.
-struct Daemon {
-    child: Child,
-    log: PathBuf,
+/// Starts a daemon in a namespace, which is to be started by the thread that drops it.
+fn start(namespace: &Namespace, command: Command, log: PathBuf) -> Result<Process, MeansError> {
+    let named = command.get_program().to_string_lossy().into_owned();
+    Process::start_confined(namespace, command, Output::Log(log)).map_err(failed(named))
 }
 
-impl Daemon {
-    /// Starts it in a namespace; its output goes to `log`. It must be started by the thread that drops it.
-    fn start(namespace: &Namespace, command: &mut Command, log: PathBuf) -> Result<Self, MeansError> {
-        let file = File::create(&log).map_err(failed("a log"))?;
-        let errors = file.try_clone().map_err(failed("a log"))?;
-        command.stdin(Stdio::null()).stdout(file).stderr(errors).env_remove("NOTIFY_SOCKET");
-        let named = command.get_program().to_string_lossy().into_owned();
-        let child = namespace.confine(command, String::new()).spawn().map_err(failed(named))?;
-        Ok(Self { child, log })
-    }
-
-    fn until(&mut self, what: &'static str, mut is_so: impl FnMut() -> bool) -> Result<(), MeansError> {
-        let patience = Instant::now() + PATIENCE;
-        while !is_so() {
-            let is_alive = matches!(self.child.try_wait(), Ok(None));
-            if !is_alive || Instant::now() > patience {
-                let log = fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(MeansError::Late { what, log });
-            }
-            std::thread::sleep(POLL_EVERY);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Those that it has started end with it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Waits until something is so.
+fn until(process: &mut Process, what: &'static str, is_so: impl FnMut() -> bool) -> Result<(), MeansError> {
+    process.until(PATIENCE, is_so).map_err(|unready| MeansError::Late { what, log: unready.log })
 }
 
 /// A host with `holdover hip`.
@@ -103,7 +77,7 @@ pub(super) struct HipHost {
     name: &'static str,
     addresses: Vec<IpAddr>,
     serves: Option<&'static str>,
-    daemon: Option<Daemon>,
+    daemon: Option<Process>,
 }
 
 impl HipHost {
@@ -148,9 +122,8 @@ impl HipHost {
         let mut command = Command::new(&self.program);
         command.args(["hip", self.serves.unwrap_or("up"), "--verbose", "--dir"]).arg(&self.directory);
         command.arg("--socket").arg(self.socket()).args((!wake).then_some("--no-wake"));
-        let mut daemon = Daemon::start(namespace, &mut command, self.directory.join("log"))?;
-        let socket = self.socket();
-        daemon.until("`holdover hip` is not up", || control::status(&socket).is_ok())?;
+        let mut daemon = start(namespace, command, self.directory.join("log"))?;
+        until(&mut daemon, "`holdover hip` is not up", || answers(&self.socket()))?;
         self.daemon = Some(daemon);
         Ok(())
     }
@@ -168,7 +141,7 @@ impl HipHost {
             status.is_ok_and(|status| status.peers.iter().any(|it| it.name.as_deref() == Some(peer) && is_so(it)))
         };
         match &mut self.daemon {
-            Some(daemon) => daemon.until(what, is_so),
+            Some(daemon) => until(daemon, what, is_so),
             None => Ok(()),
         }
     }
@@ -217,7 +190,7 @@ const TUNNEL_MTU: u32 = 1420;
 
 /// `wireguard-go` on two hosts.
 pub(super) struct WireGuard {
-    _daemons: Vec<Daemon>,
+    _daemons: Vec<Process>,
 }
 
 impl WireGuard {
@@ -237,9 +210,9 @@ impl WireGuard {
             let mut command = Command::new("sh");
             command.args(["-c", "mount --bind \"$0\" /run && exec \"$1\" --foreground \"$2\""]);
             command.arg(&run).arg(program).arg(&name);
-            let mut daemon = Daemon::start(namespace, &mut command, directory.0.join(format!("{name}.log")))?;
+            let mut daemon = start(namespace, command, directory.0.join(format!("{name}.log")))?;
             let socket = run.join(format!("wireguard/{name}.sock"));
-            daemon.until("`wireguard-go` is not up", || UnixStream::connect(&socket).is_ok())?;
+            until(&mut daemon, "`wireguard-go` is not up", || UnixStream::connect(&socket).is_ok())?;
             let endpoint = (index == 0).then_some(SocketAddr::new(server, PORT));
             configure(&socket, index, endpoint)?;
             namespace.enter(|| {

@@ -13,7 +13,7 @@ use crate::Test;
 use crate::handoff::wait_for;
 use crate::nft;
 use crate::process::Gateway;
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
     ("downloads_go_on_at_once_after_silent_cuts", |_| transfers(false, Cut::Silent)),

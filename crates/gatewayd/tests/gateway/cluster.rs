@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use holdover_gatewayd::ClusterStatus;
-use holdover_gatewayd::demo::{Cut, Site, Store, Transfer};
+use holdover_testbed::gateway::{Cut, Site, Store, Transfer};
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;

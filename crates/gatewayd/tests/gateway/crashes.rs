@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::Test;
 use crate::process::Gateway;
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_testbed::gateway::{Cut, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
     ("killed_while_all_are_present", killed_while_all_are_present),
@@ -264,7 +264,7 @@ fn many_transfers(_: &Namespace) {
     let goes_on = || transfers.iter().zip(&before).all(|(transfer, before)| transfer.received() > *before);
     let began = Instant::now();
     while !goes_on() {
-        assert!(began.elapsed() < holdover_gatewayd::demo::LIMIT, "some do not go on");
+        assert!(began.elapsed() < holdover_testbed::gateway::LIMIT, "some do not go on");
         sleep(Duration::from_millis(10));
     }
     transfers.iter().for_each(Transfer::stop);

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{MOBILE_FACING, Wire};
+use holdover_testbed::gateway::{MOBILE_FACING, Wire};
 use holdover_testbed::{Namespace, Netlink, sysctl};
 
 use crate::Test;

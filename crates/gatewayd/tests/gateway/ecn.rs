@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
 use holdover_host::packet_listener::PacketListener;
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, Transfer, World};
 use socket2::SockRef;
 
 use crate::Test;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, World};
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, World};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::Test;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_testbed::gateway::{Cut, Transfer, World};
 use socket2::{Domain, Socket, Type};
 
 use crate::Test;

@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
 
 use crate::Test;
 use crate::handoff::wait_for;

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, Site, Transfer};
 use holdover_gatewayd::status::Status;
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, Site, Transfer};
 
 use crate::Test;
 use crate::process::Gateway;

@@ -4,8 +4,8 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
 use holdover_gatewayd::status::Status;
+use holdover_testbed::gateway::{Cut, Transfer, World};
 
 use crate::Test;
 use crate::handoff::wait_for;

@@ -1,11 +1,12 @@
-//! Hosts beyond those of a [`World`](holdover_gatewayd::demo::World): their links, routes and connections.
+//! Hosts beyond those of a [`World`](holdover_testbed::gateway::World): their links, routes and connections.
 
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::Transfer;
+use holdover_testbed::gateway::Transfer;
 use holdover_testbed::{Namespace, Netlink, Route, sysctl};
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// Generous, for a slow machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -68,6 +69,11 @@ pub(crate) fn connect(client: &Namespace, server: &Namespace, at: IpAddr) -> (Tc
 pub(crate) fn transfer((near, far): (TcpStream, TcpStream), is_upload: bool) -> Transfer {
     let (from, into) = if is_upload { (near, far) } else { (far, near) };
     Transfer::between(from, into, Duration::from_millis(2))
+}
+
+/// A socket that sends IPv4 packets with the headers that it is given (`IPPROTO_RAW`), or receives those of another protocol.
+pub(crate) fn raw(namespace: &Namespace, protocol: i32) -> Socket {
+    namespace.enter(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(protocol))).unwrap()).unwrap()
 }
 
 /// Bytes that were written to a connection and that its peer has not acknowledged (SIOCOUTQ).

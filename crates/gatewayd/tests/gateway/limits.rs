@@ -9,7 +9,7 @@ use holdover_testbed::Namespace;
 
 use crate::Test;
 use crate::process::Gateway;
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_testbed::gateway::{Cut, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_full_buffer_drops_and_counts_new_packets", a_full_buffer_drops_new_packets),

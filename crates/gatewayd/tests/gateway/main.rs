@@ -44,8 +44,8 @@ mod wireguard;
 use std::process::ExitCode;
 
 use holdover_gatewayd::config::Config;
-use holdover_gatewayd::demo::find_etcd;
 use holdover_gatewayd::features;
+use holdover_testbed::gateway::find_etcd;
 use holdover_testbed::harness::{Harness, Test};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.

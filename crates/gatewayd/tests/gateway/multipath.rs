@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use holdover_gatewayd::demo::World;
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::World;
 use holdover_testbed::harness::skip;
 use socket2::{Domain, Protocol, Socket, Type};
 

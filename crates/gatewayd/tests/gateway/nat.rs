@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use holdover_gatewayd::demo::{MOBILE_FACING, World};
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{MOBILE_FACING, World};
 
 use crate::Test;
 use crate::conntrack::{be_strict, has_refused_nothing, over_absences};

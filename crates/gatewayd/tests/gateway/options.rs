@@ -2,14 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use holdover_gatewayd::demo::{Cut, World};
 use holdover_host::packet_listener::PacketListener;
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, World};
 use holdover_wire::transport_checksum;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Socket;
 
 use crate::Test;
 use crate::handoff::wait_for;
+use crate::hosts::raw;
 use crate::nft;
 use crate::process::Gateway;
 
@@ -75,12 +76,8 @@ impl End {
     fn open(host: &Namespace, address: IpAddr, port: u16) -> Self {
         let IpAddr::V4(address) = address else { panic!("IPv4") };
         nft::load(host, QUIET);
-        let open = || {
-            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW))).unwrap();
-            (socket, PacketListener::open("eth0").unwrap())
-        };
-        let (socket, heard) = host.enter(open).unwrap();
-        Self { address, port, socket, heard }
+        let heard = host.enter(|| PacketListener::open("eth0").unwrap()).unwrap();
+        Self { address, port, socket: raw(host, libc::IPPROTO_RAW), heard }
     }
 
     /// The next TCP packet from the other end, behind its IP header.

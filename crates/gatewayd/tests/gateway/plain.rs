@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_testbed::gateway::{Cut, Transfer, World};
 
 use crate::Test;
 use crate::hosts::set;

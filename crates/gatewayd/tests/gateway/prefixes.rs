@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, World};
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, World};
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;

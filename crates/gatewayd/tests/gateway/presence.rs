@@ -4,17 +4,18 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use holdover_filter::Presence;
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
-use holdover_host::clock;
+use holdover_host::process::Output;
+use holdover_host::{Process, clock};
 use holdover_mobility::registration::{Key, Registrant};
 use holdover_testbed::Namespace;
-use rustix::process::{Pid, Signal, kill_process};
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
+use rustix::process::Signal;
 
 use crate::Test;
 use crate::handoff::wait_for;
@@ -79,22 +80,9 @@ fn a_port_of_the_bridge_that_goes_down(_: &Namespace) {
     assert!(gateway.status().reports.bridge >= 2);
 }
 
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Process {
-    fn start(namespace: &Namespace, command: &mut Command, needed: &str) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let spawned = namespace.enter(move || command.spawn()).unwrap();
-        Self(spawned.unwrap_or_else(|error| panic!("{needed} is needed: {error}")))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start(namespace: &Namespace, command: Command, needed: &str) -> Process {
+    let started = Process::start(namespace, command, Output::Discarded);
+    started.unwrap_or_else(|error| panic!("{needed} is needed: {error}"))
 }
 
 fn leases_of_dnsmasq(_: &Namespace) {
@@ -108,7 +96,7 @@ fn leases_of_dnsmasq(_: &Namespace) {
     server.arg(format!("--interface={MOBILE_FACING}")).arg(format!("--dhcp-range={mobile},{mobile},120s"));
     server.arg(format!("--dhcp-leasefile={}", leases.display()));
     server.arg(format!("--pid-file={}", place.0.join("pid").display()));
-    let _server = Process::start(world.router(), &mut server, "dnsmasq (Debian: dnsmasq-base)");
+    let _server = start(world.router(), server, "dnsmasq (Debian: dnsmasq-base)");
     wait_for("the file of leases", || leases.exists().then_some(()));
     // At its start the gateway reads only a file that has not changed for 50 ms; the lease below comes after that.
     sleep(Duration::from_millis(100));
@@ -117,12 +105,12 @@ fn leases_of_dnsmasq(_: &Namespace) {
     // The host keeps its address, whatever the server assigns: the test is about the lease.
     let mut client = Command::new("busybox");
     client.args(["udhcpc", "-f", "-R", "-i", "eth0", "-s", "/bin/true", "-t", "20", "-T", "1"]);
-    let mut client = Process::start(world.mobile(0), &mut client, "busybox (Debian: busybox-static)");
+    let mut client = start(world.mobile(0), client, "busybox (Debian: busybox-static)");
     wait_for("a lease", || (gateway.status().reports.leases > 0).then_some(()));
     assert_eq!(gateway.says(mobile, "present").as_secs(), 0);
     // On SIGTERM the client releases the lease.
-    kill_process(Pid::from_child(&client.0), Signal::TERM).unwrap();
-    client.0.wait().unwrap();
+    client.signal(Signal::TERM).unwrap();
+    client.ends(crate::hosts::SOON).unwrap();
     gateway.says(mobile, "away");
     assert_eq!(gateway.mobile(mobile).unwrap().away_by, ["lease"]);
     // Any packet from it shows that it is present.

@@ -8,14 +8,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::config::Config;
-use holdover_gatewayd::control::{Request, Response, Standing, ask};
+use holdover_gatewayd::control::{self, Request, Response, Standing, ask};
 use holdover_gatewayd::daemon::{Daemon, Setup, mount_pins, stop_signal};
-use holdover_gatewayd::demo::{MOBILE_FACING, Process};
 use holdover_gatewayd::status::{MobileLine, Status};
+use holdover_host::Process;
 use holdover_host::log::{Log, LogLevel, with_causes};
 use holdover_host::time_text::Time;
 use holdover_testbed::Namespace;
-use rustix::process::{Pid, Signal, kill_process};
+use holdover_testbed::gateway::{GatewayProcess, MOBILE_FACING};
+use rustix::process::Signal;
 
 /// The environment variable with the daemon's directory.
 const DIRECTORY: &str = "HOLDOVER_TEST_GATEWAY_DIRECTORY";
@@ -44,7 +45,7 @@ fn socket(directory: &Path) -> PathBuf {
 }
 
 /// A daemon under test.
-pub(crate) struct Gateway(Process);
+pub(crate) struct Gateway(GatewayProcess);
 
 impl Gateway {
     /// Starts the daemon in a namespace, with additional sections in its configuration. It serves [`MOBILE_FACING`], or the
@@ -58,7 +59,7 @@ impl Gateway {
             command.env(DIRECTORY, directory);
             command
         };
-        Self(Process::start(namespace, directory, sections, command).unwrap())
+        Self(GatewayProcess::start(namespace, directory, sections, command).unwrap())
     }
 
     /// Starts another daemon after the end of the last one.
@@ -88,7 +89,7 @@ impl Gateway {
     }
 
     pub(crate) fn status(&self) -> Status {
-        self.0.status().unwrap()
+        control::status(&self.0.socket()).unwrap()
     }
 
     pub(crate) fn mobile(&self, address: IpAddr) -> Option<MobileLine> {
@@ -141,8 +142,7 @@ impl Gateway {
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
-        let pid = self.0.child().as_ref().map(Pid::from_child).unwrap();
-        kill_process(pid, signal).unwrap();
+        self.running().signal(signal).unwrap();
     }
 
     /// Stops the daemon for a while (SIGSTOP), and waits until each of its threads has stopped: until then one may still
@@ -150,7 +150,7 @@ impl Gateway {
     #[track_caller]
     pub(crate) fn hang(&mut self) {
         self.signal(Signal::STOP);
-        let pid = self.0.child().as_ref().map(std::process::Child::id).unwrap();
+        let pid = self.running().id();
         let began = Instant::now();
         while !is_stopped(pid) {
             assert!(began.elapsed() < Duration::from_secs(20), "the daemon does not stop");
@@ -165,15 +165,13 @@ impl Gateway {
 
     /// Waits for the end of the daemon; returns whether it succeeded.
     pub(crate) fn ends(&mut self, within: Duration) -> bool {
-        let began = Instant::now();
-        loop {
-            if let Some(ended) = self.0.child().as_mut().unwrap().try_wait().unwrap() {
-                *self.0.child() = None;
-                return ended.success();
-            }
-            assert!(began.elapsed() < within, "the daemon is still running");
-            sleep(Duration::from_millis(5));
-        }
+        let ended = self.running().ends(within).expect("the daemon is still running");
+        self.0.kill();
+        ended.success()
+    }
+
+    fn running(&mut self) -> &mut Process {
+        self.0.process().as_mut().unwrap()
     }
 
     /// Files of mobile hosts for which packets wait.

@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Transfer, World};
 use holdover_gatewayd::status::Status;
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Transfer, World};
 use rustix::process::Signal;
 
 use crate::Test;

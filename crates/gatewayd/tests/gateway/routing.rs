@@ -3,10 +3,12 @@
 //! namespace (the kernel's proc connector); those of bird follow the guide.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_host::Process;
+use holdover_host::process::{Output, find};
+use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;
@@ -29,20 +31,9 @@ pub(crate) fn find_keepalived() -> Result<PathBuf, String> {
     find("HOLDOVER_KEEPALIVED", "keepalived", "keepalived")
 }
 
-fn find(variable: &str, name: &str, package: &str) -> Result<PathBuf, String> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let standard = [PathBuf::from("/usr/sbin")];
-    let directories: Vec<PathBuf> = std::env::split_paths(&paths).chain(standard).collect();
-    let places = directories.into_iter().map(|directory| directory.join(name));
-    let mut places = std::env::var_os(variable).map(PathBuf::from).into_iter().chain(places);
-    places.find(|place| place.is_file()).ok_or_else(|| {
-        format!("there is no {name}: install {package} (Debian), or name the program in the environment: {variable}")
-    })
-}
-
 /// A daemon in the foreground, with a directory of its own. Both end with this value.
 struct Daemon {
-    child: Child,
+    process: Process,
     directory: PathBuf,
 }
 
@@ -50,21 +41,18 @@ impl Daemon {
     /// `arguments`: `{}` is the directory, in which `config` is the configuration.
     fn start(namespace: &Namespace, program: PathBuf, name: &str, config: &str, arguments: &[&str]) -> Self {
         let directory = std::env::temp_dir().join(format!("holdover-{name}-{}", std::process::id()));
-        holdover_gatewayd::demo::make_directory(&directory).unwrap();
+        holdover_testbed::gateway::make_directory(&directory).unwrap();
         std::fs::write(directory.join("config"), config).unwrap();
         let mut command = Command::new(program);
         let place = directory.display().to_string();
         command.args(arguments.iter().map(|argument| argument.replace("{}", &place)));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = namespace.enter(move || command.spawn()).unwrap().unwrap();
-        Self { child, directory }
+        Self { process: Process::start(namespace, command, Output::Discarded).unwrap(), directory }
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -158,7 +146,7 @@ fn keepalived(namespace: &Namespace, name: &str, priority: u8) -> Daemon {
 fn keepalived_accepts_the_recipe(_: &Namespace) {
     let world = World::new(1).unwrap();
     let directory = std::env::temp_dir().join(format!("holdover-recipe-{}", std::process::id()));
-    holdover_gatewayd::demo::make_directory(&directory).unwrap();
+    holdover_testbed::gateway::make_directory(&directory).unwrap();
     let outcome = |name: &str, text: &str| {
         let file = directory.join(name);
         std::fs::write(&file, text).unwrap();

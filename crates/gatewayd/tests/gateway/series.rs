@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::{Cut, World};
+use holdover_testbed::gateway::{Cut, World};
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use holdover_gatewayd::demo::World;
+use holdover_testbed::gateway::World;
 use holdover_testbed::{Namespace, set_md5_key};
 use socket2::{Domain, Socket, Type};
 

@@ -8,14 +8,15 @@ use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::SplitStatus;
-use holdover_gatewayd::demo::{Cut, Transfer, World};
 use holdover_host::{Netlink, Route};
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, Transfer, World};
 use holdover_wire::{Flags, Packet, Segment, transport_checksum};
 use rustix::process::Signal;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Test;
+use crate::hosts::raw;
 use crate::process::Gateway;
 use crate::signed::connect_signed;
 
@@ -446,11 +447,8 @@ fn above_the_limit(_: &Namespace) {
     let (IpAddr::V4(from), IpAddr::V4(to)) = (near.ip(), far.ip()) else { panic!("IPv4") };
     let again = Segment { src_port: near.port(), dst_port: far.port(), flags: Flags::SYN, ..Segment::default() };
     let again = Packet::new(from.into(), to.into(), again).emit().unwrap();
-    let send = || {
-        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
-        socket.send_to(&again, &SocketAddr::new(to.into(), 0).into())
-    };
-    world.mobile(0).enter(send).unwrap().unwrap();
+    let sender = raw(world.mobile(0), libc::IPPROTO_RAW);
+    sender.send_to(&again, &SocketAddr::new(to.into(), 0).into()).unwrap();
     sleep(Duration::from_millis(500));
     let status = split(&gateway);
     assert_eq!((status.total, status.pending, status.open), (2, 0, 0), "{status:?}");
@@ -494,16 +492,13 @@ fn garbage(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
     let (IpAddr::V4(mobile), IpAddr::V4(fixed)) = (world.mobile_address(0), world.fixed_address()) else { panic!() };
-    let send = || {
-        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW))).unwrap();
-        let mut random = holdover_base::Rng::new(20);
-        for number in 0..3000_u32 {
-            let packet = garbage_syn(mobile, fixed, number, &mut random);
-            // The kernel refuses some of them.
-            let _ = socket.send_to(&packet, &SocketAddr::new(fixed.into(), 0).into());
-        }
-    };
-    world.mobile(0).enter(send).unwrap();
+    let sender = raw(world.mobile(0), libc::IPPROTO_RAW);
+    let mut random = holdover_base::Rng::new(20);
+    for number in 0..3000_u32 {
+        let packet = garbage_syn(mobile, fixed, number, &mut random);
+        // The kernel refuses some of them.
+        let _ = sender.send_to(&packet, &SocketAddr::new(fixed.into(), 0).into());
+    }
     let (mut near, mut far) = connected(&world);
     talks(&mut near, &mut far);
     let status = becomes(&gateway, "no attempts", |status| status.pending == 0);

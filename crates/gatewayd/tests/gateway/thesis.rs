@@ -8,13 +8,14 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use holdover_gatewayd::control::Standing;
-use holdover_gatewayd::demo::{Cut, World};
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::{Cut, World};
 use holdover_wire::{Packet, Udp};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use crate::Test;
 use crate::handoff::wait_for;
+use crate::hosts::raw;
 use crate::modes::download_over_silent_cuts;
 use crate::process::Gateway;
 
@@ -153,10 +154,9 @@ fn a_host_that_warns_is_found_silent(_: &Namespace) {
     unread.ends();
 }
 
-/// A socket that receives IPv4 packets of a protocol, or sends them with the headers that it is given.
-fn raw(namespace: &Namespace, protocol: i32) -> Socket {
-    let open = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(protocol))).unwrap();
-    let socket = namespace.enter(open).unwrap();
+/// A socket that receives IPv4 packets of a protocol.
+fn receiver(namespace: &Namespace, protocol: i32) -> Socket {
+    let socket = raw(namespace, protocol);
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     socket
 }
@@ -181,8 +181,8 @@ fn the_flag_blocks(_: &Namespace) {
     let mobile = world.mobile_address(0);
     let [near, far] = datagrams(&world);
     passes(&near, &far);
-    let mut at_fixed = raw(world.fixed(), libc::IPPROTO_UDP);
-    let mut at_mobile = raw(world.mobile(0), libc::IPPROTO_TCP);
+    let mut at_fixed = receiver(world.fixed(), libc::IPPROTO_UDP);
+    let mut at_mobile = receiver(world.mobile(0), libc::IPPROTO_TCP);
     let sender = raw(world.mobile(0), libc::IPPROTO_RAW);
     let port = far.local_addr().unwrap().port();
     let udp = Udp { src_port: near.local_addr().unwrap().port(), dst_port: port, payload: vec![0; 8].into() };

@@ -5,8 +5,8 @@ use std::net::{IpAddr, TcpStream};
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::{Cut, Transfer, World};
 use holdover_gatewayd::path::PathCounters;
+use holdover_testbed::gateway::{Cut, Transfer, World};
 
 use crate::process::Gateway;
 

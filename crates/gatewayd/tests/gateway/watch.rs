@@ -1,16 +1,14 @@
 //! Compares the ACKs that a fixed host receives with those that its mobile host has sent.
 
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdover_gatewayd::demo::World;
-use holdover_testbed::Namespace;
+use holdover_testbed::gateway::World;
+use holdover_testbed::{FrameSocket, Namespace};
 use holdover_wire::{Flags, Packet, Seq};
 
 /// The observed packets.
@@ -32,57 +30,12 @@ pub(crate) struct Watcher {
     thread: JoinHandle<Result<Watched, String>>,
 }
 
-/// A packet socket that receives everything on an interface of a namespace.
-fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
-    let open = || {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        // SAFETY: no memory of ours is touched.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(protocol)) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor without another owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        let name = std::ffi::CString::new(interface)?;
-        // SAFETY: the name lives during the call.
-        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        // SAFETY: all zero is a valid `sockaddr_ll`.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
-        address.sll_ifindex = index as i32;
-        let (place, len) = (std::ptr::from_ref(&address).cast(), size_of::<libc::sockaddr_ll>() as u32);
-        // SAFETY: the address lives during the call, with its length.
-        if index == 0 || unsafe { libc::bind(socket.as_raw_fd(), place, len) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let room: i32 = 64 << 20;
-        // SAFETY: the option is an int, which lives during the call.
-        unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVBUFFORCE,
-                std::ptr::from_ref(&room).cast(),
-                size_of::<i32>() as u32,
-            )
-        };
-        Ok(socket)
-    };
-    namespace.enter(open).map_err(io::Error::other)?
-}
-
 /// The next packet of a host on a socket: its ACK number and window, if it is TCP and has one.
-fn next(socket: &OwnedFd, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
+fn next(socket: &FrameSocket, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
     let mut buffer = vec![0; 70_000];
-    // SAFETY: the buffer lives during the call, with its length.
-    let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-    if len < 14 {
-        return None;
-    }
-    buffer.truncate(len as usize);
+    let (_, frame) = socket.receive(&mut buffer)?;
     // Parse headers only: the device may have to fill in checksums, and GSO packets hold several segments.
-    let ip = &buffer[14..];
+    let ip = frame.get(14..)?;
     let found = Packet::parse(Bytes::copy_from_slice(ip)).ok();
     let number = |at: usize| Some(u32::from_be_bytes(ip.get(at..at + 4)?.try_into().ok()?));
     let by_hand = || {
@@ -110,7 +63,7 @@ impl Watcher {
     /// The same for a connection to another host than [`World::fixed`].
     pub(crate) fn between(world: &World, fixed: &Namespace) -> Self {
         let mobile = world.mobile_address(0);
-        let sockets = [listen(world.mobile(0), "eth0").unwrap(), listen(fixed, "eth0").unwrap()];
+        let sockets = [world.mobile(0), fixed].map(|host| FrameSocket::listener(host, "eth0").unwrap());
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || watch(sockets, mobile, &ends));
@@ -125,7 +78,7 @@ impl Watcher {
     }
 }
 
-fn watch([near, far]: [OwnedFd; 2], mobile: IpAddr, is_over: &AtomicBool) -> Result<Watched, String> {
+fn watch([near, far]: [FrameSocket; 2], mobile: IpAddr, is_over: &AtomicBool) -> Result<Watched, String> {
     let (mut watched, mut acked) = (Watched::default(), None::<Seq>);
     loop {
         let ends = is_over.load(Ordering::SeqCst);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_gatewayd::demo::MOBILE_FACING;
+use holdover_testbed::gateway::MOBILE_FACING;
 use holdover_testbed::{Namespace, Netlink, wireguard};
 
 use crate::Test;

@@ -7,10 +7,10 @@ use std::time::Duration as StdDuration;
 use holdover_agent::engine::{Counters, EngineOptions};
 use holdover_base::{ByteCount, Duration, Rng};
 use holdover_mobility::{Direction, LinkEvent};
-use holdover_testbed::{Congestion, Namespace, Netlink};
+use holdover_testbed::{Congestion, FrameSocket, Namespace, Netlink};
 
 use super::process::{EngineThread, UP};
-use super::raw::{RawSender, segment};
+use super::raw::segment;
 use super::traffic::{Kind, Traffic};
 use crate::wire::{FAR, FAR_V6, NEAR, NEAR_V6};
 
@@ -97,7 +97,7 @@ pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) 
 // Tests: `frames::signed_connections_are_left_alone`
 pub(crate) fn unsupported_packets_pass_unchanged_and_are_counted(near: &Namespace) {
     let far = ethernet(near);
-    let sender = RawSender::open(near, INTERFACE);
+    let sender = FrameSocket::sender(near, INTERFACE).unwrap();
     let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
     let ends = |local: &str, remote: &str| {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
@@ -110,7 +110,7 @@ pub(crate) fn unsupported_packets_pass_unchanged_and_are_counted(near: &Namespac
         let mut frame = vec![2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1];
         frame.extend((ethertype as u16).to_be_bytes());
         frame.extend(packet);
-        sender.send(ethertype, &frame);
+        sender.send(ethertype, &frame).unwrap();
     };
 
     let tagged = [&[0, 5, 8, 0][..], &v4].concat();

@@ -9,11 +9,11 @@ use holdover_agent::engine::{Engine, EngineOptions};
 use holdover_base::Duration;
 use holdover_host::clock;
 use holdover_mobility::{Connection, LinkEvent};
-use holdover_testbed::{ImpairmentConfig, Namespace, Netlink};
+use holdover_testbed::{FrameSocket, ImpairmentConfig, Namespace, Netlink};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::process::{EngineThread, UP};
-use super::raw::{RawSender, segment};
+use super::raw::segment;
 use super::traffic::{Kind, Traffic};
 use crate::wire::{INTERFACE, LIMIT, Wire};
 
@@ -38,11 +38,9 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
     let mut netlink = Netlink::open(near).unwrap();
     netlink.add_veth("up0", "down0", &far).unwrap();
     netlink.set_up("up0").unwrap();
-    let theirs = far.enter(|| {
-        Netlink::open(&far).unwrap().set_up("down0").unwrap();
-        RawSender::open(&far, "down0")
-    });
-    let senders = [RawSender::open(near, "up0"), theirs.unwrap()];
+    far.enter(|| Netlink::open(&far).unwrap().set_up("down0").unwrap()).unwrap();
+    let senders = [(near, "up0"), (&far, "down0")];
+    let senders = senders.map(|(namespace, interface)| FrameSocket::sender(namespace, interface).unwrap());
     let engine = EngineThread::attach(near, "up0", EngineOptions::default());
     let (map_before, process_before) = (connection_map_bytes(), resident_bytes());
     (0..MANY).for_each(|number| exchange(&senders, number));
@@ -96,11 +94,11 @@ pub(crate) fn when_there_is_no_room_the_longest_idle_go(near: &Namespace) {
     let options = EngineOptions { most_connections: 1_000, ..EngineOptions::default() };
     let engine = EngineThread::attach(near, INTERFACE, options);
     let traffic = Traffic::start(near, &wire.far, &Kind::various());
-    let sender = RawSender::open(near, INTERFACE);
+    let sender = FrameSocket::sender(near, INTERFACE).unwrap();
     let say = |number: u32| {
         let (local, remote) = ends(number);
         let packet = segment(local, remote, 1, 1, 100).emit().unwrap();
-        sender.send(libc::ETH_P_IP, &packet);
+        sender.send(libc::ETH_P_IP, &packet).unwrap();
     };
     // They arrive faster than entries are evicted, and retry.
     let deadline = clock::now() + LIMIT;
@@ -131,7 +129,7 @@ pub(crate) fn when_there_is_no_room_the_longest_idle_go(near: &Namespace) {
 }
 
 /// Data each way, and an ACK.
-fn exchange(senders: &[RawSender; 2], number: u32) {
+fn exchange(senders: &[FrameSocket; 2], number: u32) {
     let (local, remote) = ends(number);
     let segments = [
         (0, segment(local, remote, 1, 1, 100)),
@@ -142,7 +140,7 @@ fn exchange(senders: &[RawSender; 2], number: u32) {
         // To a station that does not exist: only the programs on the interface see it.
         let mut frame = vec![2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1, 8, 0];
         frame.extend_from_slice(&packet.emit().unwrap());
-        senders[from].send(libc::ETH_P_IP, &frame);
+        senders[from].send(libc::ETH_P_IP, &frame).unwrap();
     }
 }
 

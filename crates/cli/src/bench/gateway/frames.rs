@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use holdover_gatewayd::demo::{Baseline, Line};
+use holdover_gatewayd::bench::Baseline;
 use holdover_host::packet_socket::PacketSocket;
 use holdover_host::{Namespace, Netlink};
+use holdover_testbed::gateway::Line;
 use holdover_wire::{Flags, MacAddress, Packet, Segment, Seq};
 
 use super::Failed;

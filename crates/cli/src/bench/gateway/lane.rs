@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use holdover_gatewayd::demo::{Baseline, Line, MOBILE_FACING, Process};
+use holdover_gatewayd::bench::Baseline;
+use holdover_host::Process;
+use holdover_testbed::gateway::{GatewayProcess, Line, MOBILE_FACING};
 use serde::Serialize;
 
 use super::frames::{Frames, packets};
@@ -69,7 +71,7 @@ pub(super) struct Way {
 enum Router {
     Nothing,
     Programs { _programs: Baseline },
-    Gateway { _process: Process },
+    Gateway { _process: GatewayProcess },
     Haproxy { _proxy: Proxy },
 }
 
@@ -83,8 +85,8 @@ impl Way {
             }
             (Lane::Observe | Lane::Buffer | Lane::Split | Lane::MTcp, Some(router), _) => {
                 let sections = format!("[mobiles]\nmode = \"{}\"\n[programs]\npinned = false\n", lane.name());
-                let mut process = Process::start(router, place(lane, round), &sections, daemon)?;
-                let id = process.child().as_ref().map(std::process::Child::id);
+                let mut process = GatewayProcess::start(router, place(lane, round), &sections, daemon)?;
+                let id = process.process().as_ref().map(Process::id);
                 (Router::Gateway { _process: process }, id.into_iter().collect())
             }
             (Lane::Haproxy, Some(_), Some(program)) => {

@@ -3,27 +3,18 @@
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use holdover_gatewayd::demo::Line;
-use holdover_host::dependents;
+use holdover_host::Process;
+use holdover_host::process::{self, Output};
+use holdover_testbed::gateway::Line;
 
 use super::Failed;
-
-/// The program, or the directory that has it, if it is not in `PATH`.
-const PLACE: &str = "HOLDOVER_HAPROXY";
 
 /// Finds the program: the named one, or that of `HOLDOVER_HAPROXY`, which may name its directory, or the one in `PATH`. `None` if there
 /// is none.
 pub(super) fn find(named: Option<&Path>) -> Option<PathBuf> {
-    if let Some(named) = named {
-        return Some(named.to_owned());
-    }
-    let of_environment = std::env::var_os(PLACE).map(PathBuf::from);
-    let directories = std::env::var_os("PATH").map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
-    let places = of_environment.iter().flat_map(|place| [place.clone(), place.join("haproxy")]);
-    let of_path = directories.unwrap_or_default().into_iter().map(|directory| directory.join("haproxy"));
-    places.chain(of_path).find(|place| place.is_file())
+    named.map(Path::to_owned).or_else(|| process::find("HOLDOVER_HAPROXY", "haproxy", "haproxy").ok())
 }
 
 /// The first line that the program prints of its version.
@@ -43,7 +34,7 @@ pub(super) fn version(program: &Path) -> Result<String, Failed> {
 /// A running proxy, which ends with this value.
 #[derive(Debug)]
 pub(super) struct Proxy {
-    child: Child,
+    process: Process,
     config: PathBuf,
 }
 
@@ -65,9 +56,8 @@ impl Proxy {
         fs::write(&config, text)?;
         let mut command = Command::new(program);
         command.arg("-db").arg("-q").arg("-f").arg(&config);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        match dependents::spawn(router, command) {
-            Ok(child) => Ok(Self { child, config }),
+        match Process::start(router, command, Output::Discarded) {
+            Ok(process) => Ok(Self { process, config }),
             Err(error) => {
                 let _ = fs::remove_file(config);
                 Err(format!("{} cannot be run: {error}", program.display()).into())
@@ -76,15 +66,12 @@ impl Proxy {
     }
 
     pub(super) fn process(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         let _ = fs::remove_file(&self.config);
     }
 }

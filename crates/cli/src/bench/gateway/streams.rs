@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::Line;
+use holdover_testbed::gateway::Line;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 

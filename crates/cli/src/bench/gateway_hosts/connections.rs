@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::Crowd;
+use holdover_testbed::gateway::Crowd;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use socket2::{Domain, Socket, Type};

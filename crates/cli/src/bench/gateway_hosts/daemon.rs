@@ -4,8 +4,10 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Crowd, MOBILE_FACING, Process, Tables};
+use holdover_gatewayd::bench::Tables;
 use holdover_gatewayd::status::Status;
+use holdover_host::Process;
+use holdover_testbed::gateway::{Crowd, GatewayProcess, MOBILE_FACING};
 
 use super::Failed;
 use crate::command_support::scratch_directory;
@@ -14,7 +16,7 @@ use crate::gateway_command::daemon;
 /// A gateway in mode `buffer`.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    process: Process,
+    process: GatewayProcess,
     id: u32,
     pub(super) tables: Tables,
     router: holdover_host::Namespace,
@@ -38,8 +40,8 @@ impl Daemon {
     pub(super) fn start(crowd: &Crowd) -> Result<Self, Failed> {
         let directory = scratch_directory("gateway-hosts");
         let sections = "[mobiles]\nmode = \"buffer\"\n[programs]\npinned = false\n";
-        let mut process = Process::start(crowd.router(), directory, sections, daemon)?;
-        let id = process.child().as_ref().map(std::process::Child::id).ok_or("the daemon has ended")?;
+        let mut process = GatewayProcess::start(crowd.router(), directory, sections, daemon)?;
+        let id = process.process().as_ref().map(Process::id).ok_or("the daemon has ended")?;
         let tables = Tables::of(id)?;
         Ok(Self { process, id, tables, router: crowd.router().clone() })
     }
@@ -47,7 +49,7 @@ impl Daemon {
     /// # Errors
     /// It does not answer.
     pub(super) fn status(&self) -> Result<Status, Failed> {
-        Ok(self.process.status()?)
+        Ok(holdover_transfers::gateway::status(&self.process)?)
     }
 
     /// Waits until its status satisfies a condition, and returns the status and the time that this took.

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use holdover_base::Rng;
-use holdover_gatewayd::demo::{Crowd, count_runs};
+use holdover_gatewayd::bench::count_runs;
+use holdover_testbed::gateway::Crowd;
 use holdover_wire::{Flags, Packet, Segment, Seq};
 use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};

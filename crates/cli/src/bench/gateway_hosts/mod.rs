@@ -13,8 +13,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use holdover_base::BitRate;
-use holdover_gatewayd::demo::{Crowd, Return};
 use holdover_host::clock;
+use holdover_testbed::gateway::{Crowd, Return};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 

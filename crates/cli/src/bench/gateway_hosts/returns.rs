@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdover_base::{BitRate, ByteCount};
-use holdover_gatewayd::demo::{Crowd, Return};
 use holdover_host::clock;
+use holdover_testbed::gateway::{Crowd, Return};
 use serde::Serialize;
 
 use super::connections::Connections;

@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use holdover_gatewayd::demo::{self, Cut, Incident, Outcome};
 use holdover_report::{Document, Table};
+use holdover_testbed::gateway::Cut;
 use holdover_testbed::kernel_release;
+use holdover_transfers::gateway::{Incident, Outcome, ROUND_TRIP};
 
 use super::{Pair, pairs};
 
@@ -36,7 +37,7 @@ fn page(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     page.lead(&format!(
         "Transfers of 8 MB at 4 MB/s between a fixed host and a mobile host, {} ms of round trip, with and without `holdover gateway` on the \
          router: {gateways}. The hosts are unmodified.",
-        demo::ROUND_TRIP.as_millis(),
+        ROUND_TRIP.as_millis(),
     ));
     page.section("results", "Results");
     let heading = ["outage", "transfer", "first data, plain", "with gateway", "total, plain", "with gateway"];
@@ -86,7 +87,7 @@ fn what_happens(pair: &Pair<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdover_gatewayd::demo::{CASES, CLUSTER_CASES, Case, Way};
+    use holdover_transfers::gateway::{CASES, CLUSTER_CASES, Case, Way};
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::io::{self, Read as _, Write as _};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::World;
 use holdover_host::Requests;
 use holdover_testbed::Namespace;
+use holdover_testbed::gateway::World;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};

@@ -11,7 +11,7 @@ use holdover_flow::{Entry, Key};
 use holdover_host::ebpf::LOCK;
 use holdover_host::map_batch;
 
-use super::WorldError;
+use super::BenchError;
 use crate::path::PathError;
 
 /// The maps and programs of a gateway's process.
@@ -37,14 +37,14 @@ impl Tables {
     ///
     /// # Errors
     /// It has none, or the kernel refuses: this needs `CAP_BPF` and `CAP_SYS_ADMIN`.
-    pub fn of(process: u32) -> Result<Self, WorldError> {
+    pub fn of(process: u32) -> Result<Self, BenchError> {
         for text in descriptors(process)? {
             let Some(id) = field(&text, "map_id:").and_then(|id| u32::try_from(id).ok()) else { continue };
             if MapInfo::from_id(id).map_err(refused)?.name_as_str() == Some("entries") {
                 return Ok(Self { process, entries: MapData::from_id(id).map_err(refused)? });
             }
         }
-        Err(WorldError::Daemon("it has no table of connections".to_owned()))
+        Err(BenchError::NoTable)
     }
 
     /// What maps and programs take now.
@@ -88,7 +88,7 @@ pub fn count_runs() -> io::Result<OwnedFd> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| error.io_error)
 }
 
-fn refused(error: MapError) -> WorldError {
+fn refused(error: MapError) -> BenchError {
     PathError::from(error).into()
 }
 

@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use holdover_testbed::gateway::{Cut, Transfer, TransferError, WorldError};
 use serde::Serialize;
-
-use super::{Cut, Transfer, TransferError, WorldError};
 
 /// An outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -4,8 +4,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::case::{ALL_BYTES, BEFORE_BYTES, await_bytes, go_on_unless, sleep_until};
-use super::{Case, DemoError, Incident, MakeCommand, Outcome, Process, ROUND_TRIP, Site, Store, Transfer, Way};
+use holdover_testbed::gateway::{
+    GatewayProcess, LIMIT, MakeCommand, Site, Store, Transfer, WorldError, make_directory,
+};
+
+use super::case::{
+    ALL_BYTES, BEFORE_BYTES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, await_bytes, go_on_unless,
+    sleep_until,
+};
+use super::status;
 
 /// How long the others wait for a gateway that was killed.
 const LEASE: Duration = Duration::from_secs(2);
@@ -18,7 +25,7 @@ const NAP: Duration = Duration::from_millis(20);
 
 /// The gateways of one variant, on the routers of a site, and their store.
 struct Gateways {
-    processes: Vec<Process>,
+    processes: Vec<GatewayProcess>,
     store: Option<Store>,
 }
 
@@ -31,7 +38,7 @@ pub(super) fn between_gateways(
     command: MakeCommand,
     stop: &AtomicBool,
 ) -> Result<Outcome, DemoError> {
-    super::make_directory(directory)?;
+    make_directory(directory)?;
     let result = in_directory(case, way, cluster, directory, command, stop);
     // Its contents were removed by their owners.
     let _ = std::fs::remove_dir(directory);
@@ -109,7 +116,7 @@ impl Gateways {
                 None => site.handoff(number, &[1 - number]),
             };
             let place = directory.join(format!("gateway-{}", Site::gateway_name(number)));
-            gateways.processes.push(Process::start(site.router(number), place, &sections, command)?);
+            gateways.processes.push(GatewayProcess::start(site.router(number), place, &sections, command)?);
         }
         if cluster.is_some() {
             gateways.await_cluster(stop)?;
@@ -121,14 +128,14 @@ impl Gateways {
     fn await_cluster(&self, stop: &AtomicBool) -> Result<(), DemoError> {
         for process in &self.processes {
             let is_ready = || -> Result<bool, DemoError> {
-                let Some(cluster) = process.status()?.cluster else { return Ok(true) };
+                let Some(cluster) = status(process)?.cluster else { return Ok(true) };
                 let alive = cluster.gateways.iter().filter(|gateway| gateway.alive).count();
                 Ok(cluster.connected && cluster.registered && alive + 1 == self.processes.len())
             };
             let began = Instant::now();
             while !is_ready()? {
-                if began.elapsed() > super::LIMIT {
-                    return Err(super::WorldError::Daemon("no agreement with the others".to_owned()).into());
+                if began.elapsed() > LIMIT {
+                    return Err(WorldError::Daemon("no agreement with the others".to_owned()).into());
                 }
                 sleep_until(Instant::now() + NAP, stop)?;
             }

@@ -1,11 +1,9 @@
-//! Why a world of the demo cannot be made.
+//! Why a world with a gateway cannot be made.
 
 use std::io;
 use std::path::PathBuf;
 
 use holdover_host::{NamespaceError, NetlinkError, SysctlError, TunError};
-
-use crate::path::PathError;
 
 /// The world cannot be created, or failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +31,6 @@ pub enum WorldError {
         /// The reason.
         source: io::Error,
     },
-    /// Programs to compare with were refused.
-    #[error(transparent)]
-    Programs(#[from] PathError),
     /// The store failed.
     #[error("etcd: {0}")]
     Store(String),

@@ -1,16 +1,11 @@
-//! The gateway without hardware: hosts in network namespaces, for `holdover gateway demo` and for the tests against real kernels.
+//! A gateway without hardware: its daemon on a router between a fixed host and mobile hosts, each in a network namespace.
 
-mod baseline;
-mod between;
-mod case;
 mod crowd;
 mod error;
 mod etcd;
 mod line;
 mod process;
-mod show;
 mod site;
-mod tables;
 mod transfer;
 mod wire;
 mod world;
@@ -19,16 +14,12 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-pub use baseline::Baseline;
-pub use case::{CASES, CLUSTER_CASES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way};
 pub use crowd::{Crowd, Return};
 pub use error::WorldError;
 pub use etcd::{Store, find_etcd};
 pub use line::Line;
-pub use process::{MakeCommand, Process};
-pub use show::run;
+pub use process::{GatewayProcess, MakeCommand};
 pub use site::Site;
-pub use tables::{Tables, Usage, count_runs};
 pub use transfer::{LIMIT, Transfer, TransferError};
 pub use wire::Wire;
 pub use world::{Cut, MOBILE_FACING, World};

@@ -6,18 +6,17 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use bytes::BytesMut;
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_host::{Namespace, Offload, Route, Tun, TunConfig, TunError, clock, sysctl, token_bucket};
 use holdover_wire::MacAddress;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::world::{inside, know_carrier};
 use super::{MOBILE_FACING, WorldError};
+use crate::Forwarder;
 
 /// Hosts and link. Ends with this value.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub struct Crowd {
     mobiles: Namespace,
     count: u32,
     air: Arc<Air>,
-    thread: Option<JoinHandle<()>>,
+    _forwarder: Forwarder,
 }
 
 /// What a mobile host does when it returns.
@@ -42,16 +41,13 @@ pub enum Return {
 /// The link.
 #[derive(Debug)]
 struct Air {
-    /// To the router, with Ethernet.
-    tap: Tun,
-    /// To the hosts.
-    tun: Tun,
+    /// Those at [`TAP`] and [`TUN`].
+    devices: Arc<[Tun]>,
     hosts: Vec<Host>,
     /// Announcements to be made, the earliest first.
     announcements: Mutex<VecDeque<(Instant, u32)>>,
     /// Packets of a port from here on are dropped on their way to mobile hosts.
     blocked_from_port: AtomicU64,
-    is_over: AtomicBool,
     lost: AtomicU64,
 }
 
@@ -67,6 +63,11 @@ struct Host {
 /// A host that is not to return by itself.
 const NEVER: u64 = u64::MAX;
 
+/// To the router, with Ethernet.
+const TAP: usize = 0;
+/// To the hosts.
+const TUN: usize = 1;
+
 const HOSTS_INTERFACE: &str = "hosts0";
 const FIXED_INTERFACE: &str = "eth0";
 const MTU: u32 = 1500;
@@ -79,7 +80,7 @@ const ARP_FRAME: usize = ETHERNET + 28;
 
 /// Frames carried in one direction before the other has its turn.
 const BATCH: usize = 128;
-/// The longest sleep of the thread.
+/// The longest sleep of the thread: announcements may be made meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 
 /// The burst of the token bucket: the longest packet that a device hands over at once, with its headers.
@@ -124,21 +125,16 @@ impl Crowd {
         let tun = Self::open_tun(&mobiles)?;
         let host = || Host { there_from: AtomicU64::new(0), data_at: AtomicU64::new(0) };
         let air = Arc::new(Air {
-            tap,
-            tun,
+            devices: [tap, tun].into(),
             hosts: (0..count.min(Self::MOST)).map(|_| host()).collect(),
             announcements: Mutex::default(),
             blocked_from_port: AtomicU64::new(NEVER),
-            is_over: AtomicBool::new(false),
             lost: AtomicU64::new(0),
         });
-        let carried = Arc::clone(&air);
-        let thread = std::thread::Builder::new().name("air".to_owned()).spawn(move || {
-            if let Err(error) = carried.carry() {
-                tracing::warn!(%error, "the link of the mobile hosts failed");
-            }
-        })?;
-        Ok(Self { fixed, router, mobiles, count: count.min(Self::MOST), air, thread: Some(thread) })
+        let (carried, mut buffer) = (Arc::clone(&air), BytesMut::new());
+        let turn = move |_: &[Tun]| carried.carry(&mut buffer);
+        let forwarder = Forwarder::start("air", Arc::clone(&air.devices), turn)?;
+        Ok(Self { fixed, router, mobiles, count: count.min(Self::MOST), air, _forwarder: forwarder })
     }
 
     fn open_tap(router: &Namespace, rate: BitRate) -> Result<Tun, WorldError> {
@@ -225,7 +221,7 @@ impl Crowd {
     /// # Errors
     /// The kernel refuses.
     pub fn set_carrier(&self, is_on: bool) -> Result<(), WorldError> {
-        Ok(self.air.tap.set_carrier(is_on)?)
+        Ok(self.air.devices[TAP].set_carrier(is_on)?)
     }
 
     /// When a mobile host returned, and when data came to it first since then.
@@ -260,44 +256,27 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        self.air.is_over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            // The panic message was printed already.
-            let _ = thread.join();
-        }
-    }
-}
-
 fn default_route(link: &str, gateway: Option<[u8; 4]>) -> Route {
     Route { destination: ([0; 4].into(), 0), next_hop: gateway.map(IpAddr::from), link: link.to_owned(), source: None }
 }
 
 impl Air {
-    fn carry(&self) -> Result<(), TunError> {
-        let mut buffer = BytesMut::new();
-        while !self.is_over.load(Ordering::SeqCst) {
-            let now = clock::now();
-            let down = self.carry_down(now, &mut buffer)?;
-            let up = self.carry_up(now, &mut buffer)?;
-            let next = self.announce(now)?;
-            if down + up > 0 {
-                continue;
-            }
-            let wait = next.map_or(LONGEST_SLEEP, |at| at.saturating_since(clock::now())).min(LONGEST_SLEEP);
-            let patience = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
-            let mut readable = [PollFd::new(&self.tap, PollFlags::IN), PollFd::new(&self.tun, PollFlags::IN)];
-            // After an interruption the next round checks again.
-            let _ = poll(&mut readable, Some(&patience));
+    /// Returns when it is to be called again.
+    fn carry(&self, buffer: &mut BytesMut) -> Result<Option<Instant>, TunError> {
+        let now = clock::now();
+        let down = self.carry_down(now, buffer)?;
+        let up = self.carry_up(now, buffer)?;
+        let next = self.announce(now)?;
+        if down + up > 0 {
+            return Ok(Some(now));
         }
-        Ok(())
+        Ok(Some(next.map_or(now + LONGEST_SLEEP, |at| at.min(now + LONGEST_SLEEP))))
     }
 
     /// Carries frames of the router. Returns how many.
     fn carry_down(&self, now: Instant, buffer: &mut BytesMut) -> Result<usize, TunError> {
         for count in 0..BATCH {
-            let Some((offload, frame)) = self.tap.recv_offloaded(buffer)? else { return Ok(count) };
+            let Some((offload, frame)) = self.devices[TAP].recv_offloaded(buffer)? else { return Ok(count) };
             match frame.get(12..ETHERNET) {
                 Some(kind) if kind == ARP => self.answer(now, &frame)?,
                 Some(kind) if kind == IPV4 => {
@@ -308,7 +287,7 @@ impl Air {
                             continue;
                         }
                         self.note_data(now, number, packet);
-                        self.tun.send_offloaded(offload.without(ETHERNET as u16), &[packet])?;
+                        self.devices[TUN].send_offloaded(offload.without(ETHERNET as u16), &[packet])?;
                     } else {
                         self.lost.fetch_add(1, Ordering::Relaxed);
                     }
@@ -322,7 +301,7 @@ impl Air {
     /// Carries packets of the mobile hosts. Returns how many.
     fn carry_up(&self, now: Instant, buffer: &mut BytesMut) -> Result<usize, TunError> {
         for count in 0..BATCH {
-            let Some((offload, packet)) = self.tun.recv_offloaded(buffer)? else { return Ok(count) };
+            let Some((offload, packet)) = self.devices[TUN].recv_offloaded(buffer)? else { return Ok(count) };
             let number = packet.get(12..16).and_then(|octets| self.number_of(octets.try_into().ok()?));
             match number.filter(|&number| self.is_there(now, number)) {
                 Some(number) => self.send_up(number, offload, &packet)?,
@@ -336,7 +315,7 @@ impl Air {
 
     fn send_up(&self, number: usize, offload: Offload, packet: &[u8]) -> Result<(), TunError> {
         let header = ethernet(Crowd::ROUTER_MAC, mac_of(number), IPV4);
-        self.tap.send_offloaded(offload.behind(ETHERNET as u16), &[&header, packet])
+        self.devices[TAP].send_offloaded(offload.behind(ETHERNET as u16), &[&header, packet])
     }
 
     /// Makes announcements that are due. Returns when the next one is.
@@ -349,7 +328,7 @@ impl Air {
                     drop(waiting);
                     let address = Crowd::address(number).octets();
                     let frame = arp([0xff; 6], 1, (mac_of(number as usize), address), ([0; 6], address));
-                    self.tap.send_offloaded(Offload::default(), &[&frame])?;
+                    self.devices[TAP].send_offloaded(Offload::default(), &[&frame])?;
                 }
                 next => return Ok(next.map(|(at, _)| at)),
             }
@@ -367,7 +346,7 @@ impl Air {
             return Ok(());
         }
         let answer = arp(Crowd::ROUTER_MAC, 2, (mac_of(number), wanted), (Crowd::ROUTER_MAC, router));
-        self.tap.send_offloaded(Offload::default(), &[&answer])
+        self.devices[TAP].send_offloaded(Offload::default(), &[&answer])
     }
 
     fn number_of(&self, address: [u8; 4]) -> Option<usize> {
@@ -461,7 +440,7 @@ mod tests {
     fn an_absent_host_gets_nothing_until_its_time() {
         let crowd = match Crowd::new(50, BitRate::from_mbps(100)) {
             Ok(crowd) => crowd,
-            Err(error) => return holdover_testbed::harness::skip(error),
+            Err(error) => return crate::harness::skip(error),
         };
         let bind = || TcpListener::bind(SocketAddr::new(Crowd::FIXED.into(), 5001));
         let listener = crowd.fixed().enter(bind).unwrap().unwrap();

@@ -6,7 +6,7 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use holdover_host::Namespace;
 use holdover_host::ebpf::Object;
 
-use super::WorldError;
+use super::BenchError;
 use crate::path::PathError;
 
 static OBJECT: &[u8] = include_bytes!("../../bpf/baseline.bpf.o.gz");
@@ -21,7 +21,7 @@ impl Baseline {
     ///
     /// # Errors
     /// The kernel refuses: it needs Linux 6.6, and what the gateway needs.
-    pub fn pass(namespace: &Namespace, interface: &str) -> Result<Self, WorldError> {
+    pub fn pass(namespace: &Namespace, interface: &str) -> Result<Self, BenchError> {
         Self::attach(namespace, interface, "pass", &[TcAttachType::Ingress, TcAttachType::Egress])
     }
 
@@ -29,7 +29,7 @@ impl Baseline {
     ///
     /// # Errors
     /// See [`Self::pass`].
-    pub fn discard(namespace: &Namespace, interface: &str) -> Result<Self, WorldError> {
+    pub fn discard(namespace: &Namespace, interface: &str) -> Result<Self, BenchError> {
         Self::attach(namespace, interface, "discard", &[TcAttachType::Ingress])
     }
 
@@ -38,7 +38,7 @@ impl Baseline {
         interface: &str,
         name: &'static str,
         hooks: &[TcAttachType],
-    ) -> Result<Self, WorldError> {
+    ) -> Result<Self, BenchError> {
         let attach = || -> Result<Object, PathError> {
             let mut object = Object::open(&mut EbpfLoader::new(), OBJECT)?;
             object.load(&[name])?;

@@ -4,9 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use holdover_testbed::gateway::{GatewayProcess, MakeCommand, Transfer, World};
+
 use super::between::between_gateways;
-use super::case::{ALL_BYTES, BEFORE_BYTES, await_bytes, go_on_unless, sleep_until};
-use super::{Case, DemoError, Incident, MakeCommand, Outcome, Process, ROUND_TRIP, Transfer, Way, World};
+use super::case::{
+    ALL_BYTES, BEFORE_BYTES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, await_bytes, go_on_unless,
+    sleep_until,
+};
 
 /// Runs one outage in all four variants at once. `directory` is for the daemons' files and must exist; `cluster` is
 /// the number of gateways that agree in a store, if there is one. Ends early once `stop` is true, and cleans up in any
@@ -47,7 +51,7 @@ fn transfer(
 ) -> Result<Outcome, DemoError> {
     let world = World::with_round_trip(1, ROUND_TRIP)?;
     let mut gateway = match way.has_gateway {
-        true => Some(Process::start(world.router(), directory, "", command)?),
+        true => Some(GatewayProcess::start(world.router(), directory, "", command)?),
         false => None,
     };
     let began = Instant::now();
