@@ -16,6 +16,8 @@ from .errors import HoldoverError
 
 __all__ = ["Conformance", "conformance"]
 
+_GRIDS = ("agent", "agent-links", "gateway", "moves")
+
 #: How long the program may take to remove its namespaces after Ctrl-C.
 _PATIENCE_S = 30.0
 
@@ -75,6 +77,8 @@ def conformance(
     HoldoverError
         The program is missing, or could not measure; with its reason.
     """
+    if grid is not None and grid not in _GRIDS:
+        raise ValueError(f"there is no grid {grid!r}; there are {', '.join(_GRIDS)}")
     if grid is None and (repeat is not None or journal is not None):
         raise ValueError("repeat and journal are for grids")
     given = {"only": only, "repeat": repeat, "jobs": jobs, "journal": None if journal is None else os.fspath(journal)}
@@ -99,10 +103,10 @@ def _measured(command: list[str]) -> Conformance:
         # Ctrl-C is for this process, which passes it on: the program removes its namespaces.
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(_PATIENCE_S)
+            process.communicate(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.communicate()
         raise
     try:
         report = json.loads(printed)

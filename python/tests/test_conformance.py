@@ -36,5 +36,7 @@ def test_what_cannot_be_is_refused():
         holdover.conformance(program="/does/not/exist")
     with pytest.raises(holdover.HoldoverError, match="status 0"):
         holdover.conformance(program="true")
+    with pytest.raises(ValueError, match="there are agent, agent-links"):
+        holdover.conformance("long")
     with pytest.raises(ValueError, match="for grids"):
         holdover.conformance(repeat=2)

@@ -65,8 +65,8 @@ pub use served::KernelAttach;
 pub struct EngineOptions {
     /// The mechanisms.
     pub wake: WakeConfig,
-    /// The size of the connection table: less than 1.5 kB each. When it is full, the connections idle for longest are
-    /// evicted.
+    /// The size of the connection table: less than 1.5 kB each. When it is full, connections that are over are evicted, and those idle
+    /// for longest.
     pub most_connections: u32,
     /// How the programs are attached.
     pub attach: AttachMode,

@@ -16,22 +16,26 @@ const MOST_LEARNT: usize = 2_048;
 impl Engine {
     /// Evicts connections, and looks up what their packets have not shown.
     pub(super) fn tend(&mut self, now: Instant) {
-        let mut candidates = Vec::new();
+        let (mut candidates, mut lingered) = (Vec::new(), 0);
         let mut unknown = BTreeMap::new();
         self.path.for_each(|connection, flow| {
+            let candidate = Candidate { connection, seen_at: flow.seen_at(), use_of: Use::at_host(flow) };
+            candidates.push(candidate);
+            if candidate.has_lingered(now) {
+                lingered += 1;
+                return;
+            }
             let lacks = Direction::BOTH.map(|direction| flow.half(direction).lacks_window_shift());
             if lacks.contains(&true) && unknown.len() < MOST_LEARNT {
                 unknown.insert(connection, lacks);
             }
-            candidates.push(Candidate { connection, seen_at: flow.seen_at(), use_of: Use::at_host(flow) });
         });
         let full = self.path.alone_full();
-        let is_full = full != self.tended_full || candidates.len() >= self.options.most_connections as usize;
+        let most = self.options.most_connections as usize;
+        let has_room = eviction::has_room(candidates.len(), most, full != self.tended_full);
         self.tended_full = full;
-        let removed = eviction::choose(now, candidates, !is_full);
-        if is_full {
-            self.evicted += removed.len() as u64;
-        }
+        let removed = eviction::choose(now, candidates, has_room);
+        self.evicted += (removed.len() - lingered) as u64;
         for connection in removed {
             unknown.remove(&connection);
             self.path.forget(connection);

@@ -9,7 +9,7 @@ use aya::Pod;
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, RingBuf};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
-use holdover_flow::eviction::{self, Candidate, EVICTED_PART, Use};
+use holdover_flow::eviction::{self, Candidate, Use};
 use holdover_flow::{Entry, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
 use holdover_gateway::prefixes::Prefixes;
 use holdover_host::clock;
@@ -186,8 +186,7 @@ impl KernelPath {
             }
         });
         let all = candidates.len();
-        // If the table is not nearly full, the kernel lacked memory for a moment.
-        let has_room = all < if is_full { most - most / EVICTED_PART } else { most };
+        let has_room = eviction::has_room(all, most, is_full);
         let removed = eviction::choose(now, candidates, has_room);
         let left = all - removed.len();
         let keys: Vec<Key> = removed.iter().map(|connection| Key::new(*connection)).collect();

@@ -1,11 +1,11 @@
 //! Mode `split`: TCP connections of mobile hosts end at the gateway, in kernel sockets with the addresses of the other
-//! side, and their bytes are relayed by `splice(2)`.
+//! side, and `splice(2)` moves their bytes.
 //!
 //! | module | purpose |
 //! | --- | --- |
 //! | `syn` | the packets that begin connections |
-//! | `worker` | the thread that connects, accepts and relays |
-//! | `splice` | one connection |
+//! | `worker` | the thread that connects, accepts and splices |
+//! | `splice` | one connection: two sockets, and what is between them |
 //! | `sockets` | sockets with foreign addresses |
 //! | `table`, `routes` | packets for these sockets go to this host |
 //!

@@ -16,9 +16,9 @@
 //! [`poll_timeout`](Connection::poll_timeout). The order matters: the segments sent determine the next deadline.
 //!
 //! The code is split by processing step, not by state: `input` walks an arriving segment through the steps of RFC 9293 section 3.10.7.4 in
-//! their printed order, `ack` takes its acknowledgment and `sack` its blocks, `loss`, `rack` and `undo` decide which segments are lost and
-//! which were not, `choice` decides what to send next and why, `build` and `output` send it, `timeout` handles deadlines, `receive` the
-//! window and the ACKs.
+//! their printed order, of which `paws` checks the timestamp. `ack` takes its acknowledgment and `sack` its blocks. `loss`, `rack` and `undo`
+//! decide which segments are lost, and which were not. `choice` decides what to send next and why, `build` and `output` send it. `timeout`
+//! handles deadlines, and `receive` the window and the ACKs.
 
 mod accurate_ecn;
 mod ack;
