@@ -37,8 +37,8 @@ use holdover_wire::{Flags, Packet};
 
 use crate::cache::Cache;
 use crate::divert::Standing;
+use crate::flow_path::{FlowPath, Treatment, is_shut};
 use crate::freeze::FreezeConfig;
-use crate::path::{FlowPath, Treatment, is_shut};
 use crate::prefixes::Prefixes;
 use crate::stragglers::STRAGGLERS;
 

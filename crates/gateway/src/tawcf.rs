@@ -50,8 +50,8 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::cache::Cache;
 use crate::fifo::Fifo;
+use crate::flow_path::{FlowPath, Treatment};
 use crate::freeze::FreezeConfig;
-use crate::path::{FlowPath, Treatment};
 use crate::prefixes::Prefixes;
 
 /// The parameters of the base station. See the [module](self).

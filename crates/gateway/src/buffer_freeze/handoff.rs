@@ -35,9 +35,9 @@ use holdover_wire::{Flags, Packet, Segment};
 use super::arriving::Arriving;
 use super::{BufferFreeze, BufferFreezeConfig, State, mark_lost, watch};
 use crate::cache::Cache;
+use crate::flow_path::{FlowPath, is_shut};
 use crate::freeze::last_ack;
 use crate::handoff::{CopyRecord, Event, HandoffConfig, Message, RecordRequests, StateRecord, Unsplit, Whereabouts};
-use crate::path::{FlowPath, is_shut};
 use crate::stragglers::STRAGGLERS;
 use crate::timer::LocalTimer;
 

@@ -43,9 +43,9 @@ use holdover_flow::{Flow, Holds, Rules};
 use holdover_wire::{Flags, Packet};
 
 use crate::cache::Cache;
+use crate::flow_path::{FlowPath, Treatment, is_shut};
 use crate::freeze::FreezeConfig;
 use crate::handoff::HandoffConfig;
-use crate::path::{FlowPath, Treatment, is_shut};
 use crate::prefixes::Prefixes;
 use crate::timer::LocalTimer;
 use handoff::Peers;

@@ -12,7 +12,7 @@ use holdover_wire::{Flags, Packet};
 
 use super::{DaemonConfig, Mode, ThesisConfig, is_redundant, rules};
 use crate::divert::{Course, Diverter, DiverterConfig, Source};
-use crate::path::{FlowPath, Treatment};
+use crate::flow_path::{FlowPath, Treatment};
 use crate::prefixes::Prefixes;
 use crate::warning_sign::Shown;
 

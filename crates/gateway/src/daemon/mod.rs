@@ -28,8 +28,8 @@ use holdover_wire::Seq;
 pub use filter::GatewayDaemon;
 
 use crate::divert::{Diversion, DiverterConfig};
+pub use crate::flow_path::{Controller, Treatment};
 use crate::freeze::FreezeConfig;
-pub use crate::path::{Controller, Treatment};
 use crate::prefixes::Prefixes;
 use crate::warning_sign::WarningSign;
 

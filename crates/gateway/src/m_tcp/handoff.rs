@@ -22,7 +22,7 @@ use holdover_filter::{Action, Connection, Direction, Injected, Verdict};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::MTcp;
-use super::flow::{Flow, RESTART_SEGMENTS};
+use super::mtb::{Mtb, RESTART_SEGMENTS};
 use crate::handoff::{ConnectionRecord, Event, HalfRecord, HandoffConfig, RecordRequests, Whereabouts};
 use crate::split::Side;
 use crate::stragglers::STRAGGLERS;
@@ -244,7 +244,7 @@ impl MTcp {
         if !self.split.resume(now, connection, halves.map(|half| &half.resumption)) {
             return false;
         }
-        let mut flow = Flow::resumed(now, record, &self.config);
+        let mut flow = Mtb::resumed(now, record, &self.config);
         for side in Side::BOTH {
             if let Some(half) = self.split.half_mut(connection, side) {
                 half.hold_ack_point(flow.point[side as usize]);
@@ -367,7 +367,7 @@ impl MTcp {
     }
 }
 
-impl Flow {
+impl Mtb {
     /// The state of a connection taken over: frozen, with the fixed host's window shut.
     fn resumed(now: Instant, record: &ConnectionRecord, config: &super::MTcpConfig) -> Self {
         let halves = [&record.fixed, &record.mobile];

@@ -6,8 +6,8 @@
 //!
 //! | the paper | here |
 //! | --- | --- |
-//! | SH-TCP, states NOSHRINK, SHRUNK, RECOVERING (figure 4) | [`Split`]'s half towards the fixed host, steered by `Flow::choke` and `Flow::reopen` |
-//! | M-TCP at the SH, states NOFREEZE, FROZEN (figure 5) | its half towards the mobile host, steered by `Flow::freeze` and `Flow::thaw` |
+//! | SH-TCP, states NOSHRINK, SHRUNK, RECOVERING (figure 4) | [`Split`]'s half towards the fixed host, steered by `Mtb::choke` and `Mtb::reopen` |
+//! | M-TCP at the SH, states NOFREEZE, FROZEN (figure 5) | its half towards the mobile host, steered by `Mtb::freeze` and `Mtb::thaw` |
 //! | the mobile host's *specially marked* ACK | `reconnect_acks` with `marked` at the mobile host; or [`Presence::Present`] |
 //! | wintimer | the retransmission timeout of the half towards the mobile host, and 250 ms at least, started by a segment if it is not running |
 //!
@@ -30,8 +30,8 @@
 //!   bytes saved, here in the bandwidth module, and on the links to the mobile host in a simulation.
 
 mod bandwidth;
-mod flow;
 mod handoff;
+mod mtb;
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,8 +46,8 @@ use holdover_wire::{Compression, Flags, Packet, Segment};
 use crate::handoff::{HandoffConfig, salt_of};
 use crate::split::{Side, Split, SplitConfig};
 use bandwidth::Bandwidth;
-use flow::Flow;
 use handoff::Peers;
+use mtb::Mtb;
 
 /// The parameters of the supervisor host. See the [module](self).
 #[derive(Clone, PartialEq, Debug)]
@@ -107,7 +107,7 @@ impl MTcpConfig {
 pub struct MTcp {
     config: MTcpConfig,
     split: Split,
-    flows: BTreeMap<Connection, Flow>,
+    flows: BTreeMap<Connection, Mtb>,
     agenda: Agenda,
     /// The bandwidth module, if enabled.
     bandwidth: Option<Bandwidth>,

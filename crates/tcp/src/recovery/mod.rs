@@ -2,12 +2,16 @@
 //!
 //! `connection::{ack, loss, rack, undo}` contain the rules that act on this state.
 
+mod prr;
 pub(crate) mod queue;
+mod rack;
 pub(crate) mod sent;
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
 use holdover_wire::Seq;
 
+pub(crate) use self::prr::Prr;
+pub(crate) use self::rack::Rack;
 use crate::config::RecoveryConfig;
 use crate::on_demand::{Absent, OnDemand};
 
@@ -166,121 +170,6 @@ impl Episode {
     }
 }
 
-/// Proportional rate reduction (RFC 6937).
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Prr {
-    pub(crate) prior_cwnd: u32,
-    pub(crate) delivered: u32,
-    pub(crate) out: u32,
-}
-
-impl Prr {
-    pub(crate) fn start(&mut self, cwnd: u32) {
-        *self = Self { prior_cwnd: cwnd, delivered: 0, out: 0 };
-    }
-
-    /// The window after an ACK that delivered `delivered` segments (RFC 6937 section 3, with Linux's choice between its two
-    /// bounds: slow start as long as retransmissions get through).
-    pub(crate) fn window(&mut self, in_flight: u32, ssthresh: u32, delivered: u32, progress: bool) -> u32 {
-        self.delivered += delivered;
-        let room = i64::from(ssthresh) - i64::from(in_flight);
-        let quota = if room < 0 {
-            let target = u64::from(ssthresh) * u64::from(self.delivered);
-            target.div_ceil(u64::from(self.prior_cwnd.max(1))) as i64 - i64::from(self.out)
-        } else {
-            let conserve = i64::from(self.delivered) - i64::from(self.out);
-            let quota = conserve.max(i64::from(delivered)) + i64::from(progress);
-            quota.min(room)
-        };
-        // The retransmission that begins recovery is always sent.
-        let quota = quota.max(i64::from(self.out == 0));
-        in_flight + quota.max(0) as u32
-    }
-}
-
-/// RACK's state (RFC 8985 section 5.2).
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Rack {
-    /// When the most recently sent segment among the delivered ones was sent, its end, and its round-trip time.
-    pub(crate) xmit_at: Instant,
-    pub(crate) end_seq: Seq,
-    pub(crate) rtt: Duration,
-    /// Whether a delivery has moved it since losses were last detected.
-    pub(crate) advanced: bool,
-    /// The reordering window in quarters of the least RTT, and for how many recoveries it persists.
-    pub(crate) steps: u8,
-    pub(crate) persist: u8,
-    /// A DSACK arrived: the window grows, once a round.
-    pub(crate) dsack_seen: bool,
-    pub(crate) dsack_round_end: Option<Seq>,
-}
-
-impl Default for Rack {
-    fn default() -> Self {
-        Self {
-            xmit_at: Instant::ZERO,
-            end_seq: Seq::default(),
-            rtt: Duration::ZERO,
-            advanced: false,
-            steps: 1,
-            persist: 0,
-            dsack_seen: false,
-            dsack_round_end: None,
-        }
-    }
-}
-
-impl Rack {
-    /// Recoveries without a DSACK after which the reordering window is back at its least (RFC 8985 section 7.2.2: 16).
-    const PERSIST_RECOVERIES: u8 = 16;
-
-    /// Whether a segment sent at `a`, ending at `a_end`, was sent after the other.
-    pub(crate) fn sent_after(a: Instant, a_end: Seq, b: Instant, b_end: Seq) -> bool {
-        a > b || (a == b && a_end.gt(b_end))
-    }
-
-    /// RFC 8985 section 6.2 step 2: takes note of a delivered segment.
-    pub(crate) fn on_delivered(
-        &mut self,
-        now: Instant,
-        sent_at: Instant,
-        end: Seq,
-        retransmitted: bool,
-        min_rtt: Option<Duration>,
-    ) {
-        let rtt = now.saturating_since(sent_at);
-        // A retransmission acknowledged sooner than any round trip: it was the original that arrived.
-        if retransmitted && min_rtt.is_some_and(|min| rtt < min) {
-            return;
-        }
-        self.advanced = true;
-        self.rtt = rtt;
-        if Self::sent_after(sent_at, end, self.xmit_at, self.end_seq) {
-            self.xmit_at = sent_at;
-            self.end_seq = end;
-        }
-    }
-
-    /// RFC 8985 section 6.2 step 4: the reordering window grows on a DSACK, once a round.
-    pub(crate) fn adapt(&mut self, snd_una: Seq, snd_nxt: Seq) {
-        if self.dsack_round_end.is_some_and(|end| snd_una.gt(end)) {
-            self.dsack_round_end = None;
-        }
-        if core::mem::take(&mut self.dsack_seen) && self.dsack_round_end.is_none() {
-            self.steps = self.steps.saturating_add(1);
-            self.persist = Self::PERSIST_RECOVERIES;
-            self.dsack_round_end = Some(snd_nxt);
-        } else if self.persist == 0 {
-            self.steps = 1;
-        }
-    }
-
-    /// A recovery has ended.
-    pub(crate) fn recovery_ended(&mut self) {
-        self.persist = self.persist.saturating_sub(1);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,64 +185,5 @@ mod tests {
         recovery.episode.to_mut().forget_undo();
         recovery.all_acknowledged();
         assert!(recovery.episode.is_absent());
-    }
-
-    /// RFC 6937 section 3: while more is in flight than ssthresh, sending goes at ssthresh / prior cwnd of the deliveries.
-    #[test]
-    fn rfc6937_3_sends_in_proportion_to_what_arrives() {
-        let mut prr = Prr::default();
-        prr.start(20);
-        let (mut in_flight, mut sent) = (19, 0);
-        for _ in 0..9 {
-            in_flight -= 1;
-            let quota = prr.window(in_flight, 10, 1, false) - in_flight;
-            prr.out += quota;
-            in_flight += quota;
-            sent += quota;
-        }
-        assert_eq!(sent, 5);
-    }
-
-    /// RFC 6937 section 3: below ssthresh it grows back, not beyond.
-    #[test]
-    fn rfc6937_3_slow_start_part_stops_at_ssthresh() {
-        let mut prr = Prr::default();
-        prr.start(20);
-        prr.delivered = 12;
-        prr.out = 6;
-        assert_eq!(prr.window(2, 10, 1, true), 10);
-        prr.out = 13;
-        assert_eq!(prr.window(2, 10, 1, true), 4);
-        assert_eq!(prr.window(2, 10, 1, false), 4, "what was delivered may be sent again");
-    }
-
-    /// RFC 8985 section 6.2: later transmissions win; a suspiciously quick retransmission does not count.
-    #[test]
-    fn rfc8985_6_2_the_latest_delivery_counts() {
-        let mut rack = Rack::default();
-        let at = Instant::from_millis;
-        rack.on_delivered(at(100), at(50), Seq::new(10), false, None);
-        rack.on_delivered(at(101), at(40), Seq::new(20), false, None);
-        assert_eq!((rack.xmit_at, rack.end_seq), (at(50), Seq::new(10)));
-        rack.on_delivered(at(102), at(101), Seq::new(5), true, Some(Duration::from_millis(50)));
-        assert_eq!(rack.xmit_at, at(50));
-        rack.on_delivered(at(152), at(101), Seq::new(5), true, Some(Duration::from_millis(50)));
-        assert_eq!(rack.xmit_at, at(101));
-    }
-
-    #[test]
-    fn the_reordering_window_grows_once_a_round_and_shrinks_after_sixteen_recoveries() {
-        let mut rack = Rack::default();
-        for _ in 0..2 {
-            rack.dsack_seen = true;
-            rack.adapt(Seq::new(1), Seq::new(100));
-        }
-        assert_eq!(rack.steps, 2);
-        rack.dsack_seen = true;
-        rack.adapt(Seq::new(101), Seq::new(200));
-        assert_eq!(rack.steps, 3);
-        (0..16).for_each(|_| rack.recovery_ended());
-        rack.adapt(Seq::new(201), Seq::new(300));
-        assert_eq!(rack.steps, 1);
     }
 }

@@ -9,7 +9,7 @@
 //! The draft's names: `BBR.BtlBw` is `max_bandwidth`, `BBR.RTprop` is `min_rtt`. Rates are in segments per 2^24 us, gains in 1/256.
 
 pub(super) mod aggregation;
-mod filter;
+mod max_filter;
 mod policer;
 
 use holdover_base::{Duration, Instant, Rng};
@@ -19,7 +19,7 @@ use crate::delivery_rate::RateSample;
 use crate::pacing::burst_segments;
 use crate::recovery::RecoveryState;
 use aggregation::Aggregation;
-use filter::MaxFilter;
+use max_filter::MaxFilter;
 use policer::{Policer, PolicerAck, PolicerEvent};
 
 pub(super) const UNIT: u64 = 256;

@@ -1,4 +1,4 @@
-//! The largest value of the last rounds.
+//! The windowed maximum of the delivery rate (BtlBw filter): the largest value of the last rounds.
 
 /// A maximum over a window of rounds: values that a later one exceeds cannot become the maximum any more, and are dropped.
 #[derive(Clone, PartialEq, Debug)]

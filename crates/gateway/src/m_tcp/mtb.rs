@@ -13,9 +13,9 @@ use crate::split::{Side, Split};
 /// The segments sent at once when the mobile host is back; the rest follow as in slow start.
 pub(super) const RESTART_SEGMENTS: u32 = 4;
 
-/// M-TCP's *mtb*: the state of both halves of a connection.
+/// M-TCP's *mtb*: the state of both halves of a connection. NOSHRINK is the state without the others.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Flow {
+pub(super) struct Mtb {
     /// Where received data begins, in each half's numbers.
     pub(super) received_from: [Option<Seq>; 2],
     /// Where sent data begins.
@@ -59,7 +59,7 @@ const REMINDER: Duration = Duration::from_millis(100);
 /// How many duplicate ACKs a sender takes for a loss, and how many segments have to wait beyond a gap (RFC 5681 section 3.2).
 const DUPLICATES: u8 = 3;
 
-impl Flow {
+impl Mtb {
     /// When the half towards the mobile host regards it as gone: at the expiry of its retransmission timer.
     pub(super) fn silent_at(&self, connection: Connection, split: &Split) -> Option<Instant> {
         let half = split.half(connection, Side::Mobile).filter(|half| half.state().is_synchronized())?;
