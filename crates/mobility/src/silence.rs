@@ -362,6 +362,8 @@ impl SilenceWatch {
     pub fn handle_link(&mut self, now: Instant) {
         (self.phase, self.sent_since, self.stream_at) = (Phase::Calm, None, None);
         (self.heard_at, self.acts) = (now, VecDeque::new());
+        // What TCP has sent before tells nothing about the time since.
+        self.looked_at = now;
         self.checked.clear();
         self.schedule(now);
     }

@@ -25,7 +25,7 @@ fn detecting() -> Mechanisms {
 
 /// The same path with the slow link behind the router, which is down at the times of `silent`, in ms, and that of the host at those of
 /// `reported`. What is in flight or sent then is lost.
-fn beyond(mut world: WorldConfig, silent: &[(u64, u64)], reported: &[(u64, u64)]) -> WorldConfig {
+pub(crate) fn beyond(mut world: WorldConfig, silent: &[(u64, u64)], reported: &[(u64, u64)]) -> WorldConfig {
     let outages = |list: &[(u64, u64)]| {
         Outages::List(list.iter().map(|&(down, up)| Outage { down: at_ms(down), up: at_ms(up) }).collect())
     };
