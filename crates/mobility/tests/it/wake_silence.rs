@@ -74,7 +74,7 @@ fn run_counting(config: WorldConfig) -> (FlowReport, Made) {
 }
 
 /// The path's round trip is 50 ms, and 140 ms with a full queue.
-// Claim: In the simulator, `wake` with `silence` finds an outage behind a router, of which no event of the host's link tells: downloads and
+// Claim: In the simulator, `wake` with `silence` finds an outage behind a router, which no link event reports: downloads and
 // uploads go on within some round trips of its end, where they wait for the retransmission timer without it.
 // Tests: `wake_silence::a_key_in_a_silent_outage_arrives_with_the_first_probe`
 #[test]

@@ -83,13 +83,12 @@ impl Keys {
         assert_eq!(self.wake.handle_packet(self.now, direction, &mut packet), Verdict::Pass);
     }
 
-    /// Lets time pass. Returns the packets that the filter sends meanwhile, each with its peer and the length of its data.
+    /// Lets time pass. Returns the packets that the filter makes meanwhile, each with its destination and the length of its data.
     fn wait(&mut self, millis: u64) -> Vec<(IpAddr, usize)> {
         let mut sent = Vec::new();
         for _ in 0..millis {
             let made = std::iter::from_fn(|| self.wake.poll_transmit(self.now));
-            let sent_out = made.filter(|injected| injected.direction == Direction::Outgoing);
-            sent.extend(sent_out.map(|it| (it.packet.dst, it.packet.tcp().map_or(0, |tcp| tcp.payload.len()))));
+            sent.extend(made.map(|it| (it.packet.dst, it.packet.tcp().map_or(0, |tcp| tcp.payload.len()))));
             self.now += Duration::from_millis(1);
             self.wake.handle_timeout(self.now);
         }
@@ -167,8 +166,9 @@ fn copies_count_anew_from_the_packet_that_ends_a_silence() {
     assert!(to(OTHER, &sent) > 10 && !sent.contains(&(OTHER.into(), 10)), "{sent:?}");
     t.acknowledge(ONE, 11);
     assert_eq!(t.wake.control.silent_since(), None);
-    let sent = t.wait(10);
-    assert!(sent.contains(&(OTHER.into(), 10)), "{sent:?}");
+    let sent = t.wait(50);
+    let [poke, copy] = [(HOST.into(), 0), (OTHER.into(), 10)].map(|made| sent.iter().position(|it| *it == made));
+    assert!(copy.is_some() && copy < poke, "the first message goes out with a copy: {sent:?}");
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn a_link_that_carries_packets_though_it_is_reported_down_is_watched() {
     t.acknowledge(ONE, 11);
     assert!(t.wake.control.contradicts_down());
     t.wait(2000);
-    let sent = t.send_in_vain(OTHER, 11);
-    assert!(sent.contains(&(OTHER.into(), 10)), "{sent:?}");
+    t.send_in_vain(OTHER, 11);
+    assert!(t.wake.control.silent_since().is_some());
 }
 
 /// The clock of the second connection was set back, as after a change of the stack.
