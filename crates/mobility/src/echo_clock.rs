@@ -21,8 +21,12 @@ struct Estimate {
 }
 
 /// The rates of clocks in use: RFC 7323 section 5.4 allows 1 Hz to 1 kHz; BSD ticked at 2 and 100 Hz, Linux at 100, 250 and
-/// 1000 Hz, and with `tcp_usec_ts` at 1 MHz. A clock with another rate is taken for a slower one.
+/// 1000 Hz, and with `tcp_usec_ts` at 1 MHz. Another rate is taken for a slower one, unless the clock has ticked only a few times in a span that
+/// queues may have shortened: 2 Hz seen for 0.4 s counts as 10 Hz. [`EchoClock::not_ahead`] has no such error.
 const RATES: [u64; 7] = [1_000_000, 1_000, 250, 100, 10, 2, 1];
+
+/// A TSval, and the time at which it was first seen.
+pub(crate) type Stamp = (Instant, u32);
 
 /// The shortest span from which a rate is estimated.
 const LEAST_SPAN: Duration = Duration::from_millis(100);
@@ -35,7 +39,7 @@ const DRIFT_PPM: u64 = 200;
 
 impl EchoClock {
     /// The estimate from two TSvals, each with the time at which it was first seen.
-    pub fn between((first_at, first): (Instant, u32), (newest_at, newest): (Instant, u32)) -> Self {
+    pub fn between((first_at, first): Stamp, (newest_at, newest): Stamp) -> Self {
         let span = newest_at.saturating_since(first_at);
         let ticks_per_sec =
             (span >= LEAST_SPAN).then(|| plausible_rate(u64::from(newest.wrapping_sub(first)), span)).flatten();
@@ -49,6 +53,18 @@ impl EchoClock {
             review_at: newest_at,
         };
         Self(Some(estimate))
+    }
+
+    /// The clock at `at`, from two TSvals that are seen as they are sent: never ahead, whatever its rate. From the first to the newest it has
+    /// advanced by more than their difference less one tick. At least the newest TSval.
+    pub(crate) fn not_ahead(first: Stamp, newest: Stamp, at: Instant) -> u32 {
+        let span = u128::from(newest.0.saturating_since(first.0).as_nanos());
+        let since = u128::from(at.saturating_since(newest.0).as_nanos());
+        let ticks = u128::from(newest.1.wrapping_sub(first.1).saturating_sub(1));
+        let surely = newest.1.wrapping_add((ticks * since).checked_div(span).unwrap_or(0) as u32);
+        // Where packets are seen some time after they are sent, a usual rate is the better bound.
+        let usually = Self::between(first, newest).at(at);
+        usually.filter(|&usually| is_older(usually, surely)).unwrap_or(surely)
     }
 
     /// Its ticks per second; `None` while unknown.
@@ -133,6 +149,8 @@ fn plausible_rate(ticks: u64, span: Duration) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// The clock wraps around soon.
@@ -179,6 +197,42 @@ mod tests {
         let clock = watched(512, 2_000, |_| 25);
         let value = clock.at(at_ms(12_000)).unwrap().wrapping_sub(FIRST);
         assert!((1_024 + 2_400..=6_144).contains(&value), "{value}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_clock_of_any_rate_is_not_ahead(
+            tick_us in prop_oneof![1_u64..2_000_000, proptest::sample::select(vec![1, 1_000, 2_000, 10_000, 20_000, 500_000])],
+            phase_us in 0_u64..2_000_000,
+            [first_us, span_us, since_us] in [0_u64..10_000_000, 0_u64..10_000_000, 0_u64..100_000_000],
+        ) {
+            let val = |micros: u64| FIRST.wrapping_add(((micros + phase_us) / tick_us) as u32);
+            let stamp = |micros| (Instant::from_nanos(micros * 1_000), val(micros));
+            let (newest_us, now_us) = (first_us + span_us, first_us + span_us + since_us);
+            let found = EchoClock::not_ahead(stamp(first_us), stamp(newest_us), stamp(now_us).0);
+            prop_assert!(!is_older(val(now_us), found), "{found} at {}", val(now_us));
+            prop_assert!(!is_older(found, val(newest_us)));
+        }
+    }
+
+    #[test]
+    fn a_usual_clock_that_has_ticked_a_hundred_times_is_close() {
+        for rate in [1_000_000, 1_000, 250, 100, 10] {
+            let stamp = |millis| (at_ms(millis), FIRST.wrapping_add((millis * rate / 1_000) as u32));
+            let span_ms = 100_000 / rate.min(1_000);
+            let (at, truth) = stamp(span_ms + 10_000);
+            let missing = truth.wrapping_sub(EchoClock::not_ahead(stamp(0), stamp(span_ms), at));
+            assert!(u64::from(missing) <= rate / 10 + 1, "{rate} Hz: {missing} ticks");
+        }
+    }
+
+    #[test]
+    fn a_slow_clock_is_not_taken_for_a_faster_one() {
+        // 2 Hz: a tick between a SYN and a segment 0.3 s later.
+        let (first, newest) = ((at_ms(200), 1), (at_ms(500), 2));
+        assert_eq!(EchoClock::between(first, newest).at(at_ms(3_500)), Some(31));
+        assert_eq!(EchoClock::not_ahead(first, newest, at_ms(3_500)), 2);
+        assert_eq!(EchoClock::not_ahead(first, first, at_ms(3_500)), 1);
     }
 
     #[test]

@@ -52,24 +52,43 @@ pub struct Mechanisms {
     pub unreachable_poke: Option<UnreachablePokeConfig>,
     /// Those of the three above that are `None` are enabled as well, with their defaults: see [`crate::wake`].
     pub wake: bool,
-    /// `wake` and the three above detect silence of the link, too: see [`crate::silence`].
+    /// `wake` and the three above detect silence of the link, too: see [`crate::silence`]. Without any of them it is refused.
     pub silence: Option<SilenceOptions>,
-    /// They send copies of the host's first unacknowledged segments, too: see [`crate::wake::OwnSegments`].
+    /// They send copies of the host's first unacknowledged segments, too: see [`crate::wake::OwnSegments`]. Without any of them it is refused.
     pub own_data: bool,
     /// How `hold_back`, `ack_stall` and `wake` release held ACKs: see [`crate::release`].
     pub release: ReleaseConfig,
 }
 
-/// Two mechanisms that interfere.
+/// A combination of mechanisms that is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{one}\" cannot be combined with \"{other}\": {why}")]
-pub struct CombinationError {
-    /// One mechanism, by its name in scenario files.
-    pub one: &'static str,
-    /// The other.
-    pub other: &'static str,
-    /// The reason.
-    pub why: &'static str,
+pub enum CombinationError {
+    /// Two mechanisms interfere.
+    #[error("\"{one}\" cannot be combined with \"{other}\": {why}")]
+    Interference {
+        /// One mechanism, by its name in scenario files.
+        one: &'static str,
+        /// The other.
+        other: &'static str,
+        /// The reason.
+        why: &'static str,
+    },
+    /// An option of `wake` is set, and neither `wake` nor a part of it.
+    #[error("\"{option}\" does nothing without \"wake\" or a part of it")]
+    WithoutWake {
+        /// The option.
+        option: &'static str,
+    },
+}
+
+impl CombinationError {
+    /// The mechanism or option to name in a message.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Interference { one, .. } => one,
+            Self::WithoutWake { option } => option,
+        }
+    }
 }
 
 impl Mechanisms {
@@ -78,7 +97,16 @@ impl Mechanisms {
     pub fn check(&self) -> Result<(), CombinationError> {
         self.check_withholding()?;
         self.check_split()?;
+        self.check_options()?;
         self.check_probe()
+    }
+
+    fn check_options(&self) -> Result<(), CombinationError> {
+        let options = [(self.silence.is_some(), "silence"), (self.own_data, "own_data")];
+        match options.into_iter().find(|(is_on, _)| *is_on && self.wake_config().is_none()) {
+            Some((_, option)) => Err(CombinationError::WithoutWake { option }),
+            None => Ok(()),
+        }
     }
 
     fn check_probe(&self) -> Result<(), CombinationError> {
@@ -90,7 +118,7 @@ impl Mechanisms {
         match restarts.into_iter().find(|(is_on, _)| *is_on && self.probe.is_some()) {
             Some((_, other)) => {
                 let why = "both restart the sender after a handoff, and slow start would precede the probes' estimate";
-                Err(CombinationError { one: Probe::NAME, other, why })
+                Err(CombinationError::Interference { one: Probe::NAME, other, why })
             }
             None => Ok(()),
         }
@@ -111,7 +139,7 @@ impl Mechanisms {
         match of_acks.into_iter().find(|(is_on, _)| *is_on && self.srp.is_some()) {
             Some((_, other)) => {
                 let why = "SRP carries the data over the link, without segments that the other could change";
-                Err(CombinationError { one: Srp::NAME, other, why })
+                Err(CombinationError::Interference { one: Srp::NAME, other, why })
             }
             None => Ok(()),
         }
@@ -155,7 +183,7 @@ impl Mechanisms {
             ),
         ];
         match clashes.into_iter().find(|(is_on, ..)| *is_on) {
-            Some((_, one, why)) => Err(CombinationError { one, other, why }),
+            Some((_, one, why)) => Err(CombinationError::Interference { one, other, why }),
             None => Ok(()),
         }
     }
@@ -193,9 +221,8 @@ impl Mechanisms {
         if let Some(config) = self.timestamp_echo {
             chain.push(Box::new(TimestampEcho::new(config)));
         }
-        let wake = self.wake_config();
-        if wake != (WakeConfig { release: self.release, ..WakeConfig::default() }) {
-            let mut wake = Wake::new(wake);
+        if let Some(config) = self.wake_config() {
+            let mut wake = Wake::new(config);
             if let Some(options) = self.silence {
                 wake = wake.detecting_silence(options);
             }
@@ -215,13 +242,15 @@ impl Mechanisms {
         chain
     }
 
-    fn wake_config(&self) -> WakeConfig {
+    /// `None` without any part of `wake`.
+    fn wake_config(&self) -> Option<WakeConfig> {
         let rest = if self.wake { WakeConfig::all() } else { WakeConfig::default() };
-        WakeConfig {
+        let config = WakeConfig {
             hold_back: self.hold_back.or(rest.hold_back),
             ack_stall: self.ack_stall.or(rest.ack_stall),
             unreachable_poke: self.unreachable_poke.or(rest.unreachable_poke),
             release: self.release,
-        }
+        };
+        (config != WakeConfig { release: self.release, ..WakeConfig::default() }).then_some(config)
     }
 }

@@ -23,6 +23,7 @@
 //! finds.
 //! Answers of next hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
+mod act;
 mod looks;
 mod observed;
 mod probes;
@@ -35,6 +36,7 @@ use std::net::IpAddr;
 use holdover_base::{Duration, Instant};
 use holdover_filter::Connection;
 
+pub use self::act::Act;
 use self::looks::UNANSWERED_LOOK_EVERY;
 pub use self::observed::{Survey, Traffic, Unanswered, comes_from_beyond};
 pub use self::survey::Surveyor;
@@ -56,32 +58,6 @@ impl Default for SilenceOptions {
     fn default() -> Self {
         Self { after: Duration::from_secs(1), every: Duration::from_millis(250), asks: true }
     }
-}
-
-/// An action for the shell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Act {
-    /// Survey the connections and report to [`SilenceWatch::handle_survey`].
-    Survey,
-    /// Report the first incoming packet: none has arrived since `since`.
-    Listen {
-        /// The time of the last incoming packet.
-        since: Instant,
-    },
-    /// Probe every next hop of the interface.
-    AskNextHops {
-        /// By broadcast, in case its Ethernet address has changed.
-        is_broadcast: bool,
-    },
-    /// Probe a peer.
-    AskPeer(Connection),
-    /// The link is down: nothing has arrived since `since`.
-    TellDown {
-        /// The time of the last incoming packet.
-        since: Instant,
-    },
-    /// Packets arrive again: wake waiting connections. The link is up if it was reported down.
-    End,
 }
 
 /// The silence detector of one interface.
@@ -362,6 +338,8 @@ impl SilenceWatch {
     pub fn handle_link(&mut self, now: Instant) {
         (self.phase, self.sent_since, self.stream_at) = (Phase::Calm, None, None);
         (self.heard_at, self.acts) = (now, VecDeque::new());
+        // What TCP has sent before tells nothing about the time since.
+        self.looked_at = now;
         self.checked.clear();
         self.schedule(now);
     }

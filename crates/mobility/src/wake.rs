@@ -16,7 +16,7 @@
 //! [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] combines both into one filter.
 //!
 //! Beside the controller are [`PeerProbes`], which probe peers while the link is silent ([`crate::silence`]), and [`OwnSegments`], copies of the
-//! host's own data. The agent always uses them; [`Wake`] does on request.
+//! host's own data. The agent uses them unless its configuration disables the detection; [`Wake`] does on request.
 
 mod absent;
 mod at;
@@ -90,8 +90,8 @@ impl WakeConfig {
 /// The controller: all of [`Wake`] except the flow path.
 ///
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
-/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::wake_returned`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_action`] and
-/// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
+/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::wake_returned`], [`Self::handle_silence`] or [`Self::handle_timeout`], then
+/// [`Self::poll_transmit`], [`Self::poll_action`] and [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Clone, Debug)]
 pub struct WakeControl {
     config: WakeConfig,

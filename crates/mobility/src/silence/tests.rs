@@ -214,6 +214,25 @@ fn another_router_is_another_network() {
     assert_eq!(world.down_at(), None, "it is not known to answer");
 }
 
+/// What TCP sent into a reported outage is no sign of a silence after it.
+#[test]
+fn the_packets_of_a_reported_outage_are_no_silence() {
+    let mut world = World::behind(1, &[]);
+    world.exchange(0);
+    world.run(2000, |_, _| {});
+    world.cut();
+    world.watch.handle_link(world.now);
+    world.send(0);
+    // The shell reads no counters meanwhile.
+    world.now += Duration::from_secs(5);
+    world.watch.handle_link(world.now);
+    world.mark();
+    world.run(900, |_, _| {});
+    assert_eq!(world.count(listens), 0, "{:?}", world.acts);
+    world.run(600, |_, _| {});
+    assert_eq!(world.count(listens), 1, "{:?}", world.acts);
+}
+
 #[test]
 fn a_link_that_is_down_for_another_reason_is_not_suspected() {
     let mut world = World::new(1);

@@ -2,12 +2,14 @@
 
 mod silence;
 
+use std::net::IpAddr;
+
 use holdover_base::Instant;
 use holdover_filter::Connection;
 use holdover_flow::{Environment, Flow, FlowTable, Form, HostFlows, Link, LinkState, Order, OrderRecord, Rules};
 use holdover_wire::Packet;
 
-use self::silence::{Detection, OwnData};
+use self::silence::{Detection, OwnCopies};
 use super::{WakeConfig, WakeControl};
 use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
 
@@ -18,7 +20,7 @@ pub struct Wake {
     pub(super) path: InMemory,
     /// The detector of silence, if it is enabled.
     detection: Option<Box<Detection>>,
-    own: OwnData,
+    own: OwnCopies,
 }
 
 /// The flows of a filter.
@@ -37,7 +39,7 @@ impl Wake {
     pub fn new(config: WakeConfig) -> Self {
         let link = Link::new(&LinkState::default());
         let path = InMemory { flows: HostFlows::default(), link, rules: config.rules() };
-        Self { control: WakeControl::new(config), path, detection: None, own: OwnData::default() }
+        Self { control: WakeControl::new(config), path, detection: None, own: OwnCopies::default() }
     }
 }
 
@@ -66,9 +68,9 @@ impl SegmentFilter for Wake {
             return Verdict::Pass;
         };
         let form = Form::of(segment);
-        let copies = self.own.may_keep(direction, packet, segment, &self.path, connection);
+        let transmission = self.own.to_be_kept(direction, packet, segment, &self.path, connection);
         self.note_tcp(now, direction);
-        let Self { control, path, own, .. } = self;
+        let Self { control, path, own, detection } = self;
         // A packet that ends a silence is handled as on a link that is up, as by the programs in the kernel, whose notice comes later.
         let ends_silence = direction == Direction::Incoming && control.silent_since().is_some();
         if direction == Direction::Incoming && !ends_silence {
@@ -79,7 +81,13 @@ impl SegmentFilter for Wake {
         let handled = flows.handle_packet(connection, environment, direction, packet, form);
         let (verdict, notice) = handled.unwrap_or((Verdict::Pass, None));
         if ends_silence {
+            own.begin_return();
             control.note_incoming(now, path);
+        }
+        if let Some(detection) = detection
+            && control.contradicts_down()
+        {
+            detection.handle_arrivals(now);
         }
         if let Some(notice) = notice {
             control.handle_notice(now, connection, direction, notice, path);
@@ -90,11 +98,8 @@ impl SegmentFilter for Wake {
                 own.review(connection, path);
             }
             Direction::Outgoing => {
-                if let Some(is_again) = copies
-                    && verdict == Verdict::Pass
-                {
-                    own.note(packet, is_again, path.flows.get(connection));
-                }
+                let transmission = transmission.filter(|_| verdict == Verdict::Pass);
+                own.note(connection, packet, transmission, path);
             }
         }
         verdict
@@ -102,6 +107,12 @@ impl SegmentFilter for Wake {
 
     fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         self.note_link(now, event);
+        self.control.handle_link(now, event, &mut self.path);
+    }
+
+    /// The controller acts on all connections; silence of the path to another peer is still detected.
+    fn handle_peer(&mut self, now: Instant, peer: &[IpAddr], event: LinkEvent) {
+        self.note_peer(now, peer, event);
         self.control.handle_link(now, event, &mut self.path);
     }
 

@@ -7,6 +7,7 @@
 //! [`OwnSegments::raise_timestamp`] before it sends a packet of the controller.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::Instant;
@@ -14,11 +15,25 @@ use holdover_filter::{Connection, tcp_mut};
 use holdover_flow::Flow;
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
 
+use crate::echo_clock::{Stamp, is_older};
 use crate::{Direction, EchoClock, Injected};
 
 /// The segments, by connection.
 #[derive(Clone, Default, Debug)]
-pub struct OwnSegments(BTreeMap<Connection, Kept>);
+pub struct OwnSegments {
+    kept: BTreeMap<Connection, Kept>,
+    clock: HostClock,
+}
+
+/// The timestamp clocks that the host's TCP may have. A copy ahead of it would make the peer discard the host's own segments (PAWS).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum HostClock {
+    /// Linux's: 1 kHz or 1 MHz.
+    #[default]
+    Linux,
+    /// Any.
+    Any,
+}
 
 /// Whether the host still has a socket of a connection. It may have given up without a packet (a user timeout): data that its application
 /// believes lost must not be delivered.
@@ -83,61 +98,79 @@ const MOST_SEGMENTS: usize = 1024;
 const KEPT_FLAGS: Flags = Flags::ACK.union(Flags::PSH).union(Flags::FIN);
 
 impl OwnSegments {
+    /// Those of a host whose TCP may be any.
+    pub(super) fn of_any_stack() -> Self {
+        Self { kept: BTreeMap::new(), clock: HostClock::Any }
+    }
+
     /// Notes a packet that the host has sent, and whether its data have passed before.
     pub fn note(&mut self, packet: &Packet, is_retransmission: bool) {
         let Some(connection) = Connection::of(Direction::Outgoing, packet) else { return };
         // A copy would lack the options of MPTCP and the like, and the urgent pointer.
         let is_whole = |segment: &&Segment| segment.options.unknown == 0 && !segment.flags.contains(Flags::URG);
         let Some(segment) = packet.tcp().filter(is_whole) else { return };
-        let Segment { seq, flags, ref payload, .. } = *segment;
-        if let Some(kept) = self.0.get_mut(&connection) {
+        let (seq, flags) = (segment.seq, segment.flags & KEPT_FLAGS);
+        // The segment may be a slice of a large buffer, which must not stay alive for it.
+        let payload = Bytes::copy_from_slice(&segment.payload);
+        if let Some(kept) = self.kept.get_mut(&connection) {
             if kept.seq != seq {
                 (kept.copied, kept.is_sent_again) = (0, false);
             }
             kept.is_sent_again |= is_retransmission;
-            (kept.seq, kept.flags, kept.payload) = (seq, flags & KEPT_FLAGS, payload.clone());
+            (kept.seq, kept.flags, kept.payload) = (seq, flags, payload);
             return;
         }
-        if self.0.len() >= MOST_SEGMENTS {
-            self.0.pop_first();
+        if self.kept.len() >= MOST_SEGMENTS {
+            self.kept.pop_first();
         }
-        let (flags, payload) = (flags & KEPT_FLAGS, payload.clone());
         let is_sent_again = is_retransmission;
         let kept =
             Kept { seq, flags, payload, is_sent_again, copied: 0, copied_at: None, val: None, is_foreign: false };
-        self.0.insert(connection, kept);
+        self.kept.insert(connection, kept);
     }
 
     /// The host's addresses have changed, or the interface is another one.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.kept.clear();
+    }
+
+    /// The connection is over, or another one with its addresses and ports begins, whose timestamps may be others.
+    pub(super) fn forget(&mut self, connection: Connection) {
+        self.kept.remove(&connection);
     }
 
     /// Forgets the segments that are no longer the first unacknowledged ones, and those of closed connections.
     pub fn forget_acknowledged(&mut self, flow: impl Fn(Connection) -> Option<Flow>) {
-        self.0.retain(|&connection, kept| flow(connection).is_some_and(|flow| !flow.is_over() && kept.is_first(&flow)));
+        self.kept
+            .retain(|&connection, kept| flow(connection).is_some_and(|flow| !flow.is_over() && kept.is_first(&flow)));
     }
 
     /// Forgets the connection's segment if it is no longer the first unacknowledged one, or the connection is closed.
     pub fn review(&mut self, connection: Connection, flow: &Flow) {
-        if self.0.get(&connection).is_some_and(|kept| flow.is_over() || !kept.is_first(flow)) {
-            self.0.remove(&connection);
+        if self.kept.get(&connection).is_some_and(|kept| flow.is_over() || !kept.is_first(flow)) {
+            self.kept.remove(&connection);
         }
     }
 
     /// Whether the connection's first unacknowledged segment is kept, and the host has sent it more than once.
     pub fn is_sent_again(&self, connection: Connection, flow: &Flow) -> bool {
-        self.0.get(&connection).is_some_and(|kept| kept.is_sent_again && kept.is_first(flow))
+        self.kept.get(&connection).is_some_and(|kept| kept.is_sent_again && kept.is_first(flow))
     }
 
     /// The outage is over: the count of copies restarts.
     pub fn begin_return(&mut self) {
-        self.0.values_mut().for_each(|kept| kept.copied = 0);
+        self.kept.values_mut().for_each(|kept| kept.copied = 0);
+    }
+
+    /// The same for the connections with one peer, which has these addresses.
+    pub(super) fn begin_return_of(&mut self, peer: &[IpAddr]) {
+        let with_peer = self.kept.iter_mut().filter(|(connection, _)| peer.contains(&connection.remote.ip()));
+        with_peer.for_each(|(_, kept)| kept.copied = 0);
     }
 
     /// Whether there may be a copy for a connection.
     pub fn has(&self, connection: Connection) -> bool {
-        self.0.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copied < MOST_COPIED)
+        self.kept.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copied < MOST_COPIED)
     }
 
     /// The packet with which a peer is probed: a copy of the host's first unacknowledged segment if that was kept, else a keep-alive probe.
@@ -174,12 +207,18 @@ impl OwnSegments {
     /// Raises the TSval of a packet of the controller to that of the copies before it.
     pub fn raise_timestamp(&self, connection: Connection, injected: &mut Injected) {
         if injected.direction == Direction::Outgoing
-            && let Some(val) = self.0.get(&connection).and_then(|kept| kept.val)
+            && let Some(val) = self.kept.get(&connection).and_then(|kept| kept.val)
             && let Some(timestamps) = tcp_mut(&mut injected.packet).and_then(|it| it.options.timestamps.as_mut())
             && (val.wrapping_sub(timestamps.val) as i32) > 0
         {
             timestamps.val = val;
         }
+    }
+
+    /// As if as many copies had been sent as may be.
+    #[cfg(test)]
+    pub(super) fn use_up(&mut self, connection: Connection) {
+        self.kept.get_mut(&connection).expect("it is kept").copied = MOST_COPIED;
     }
 
     fn copy_if_open(
@@ -204,7 +243,7 @@ impl OwnSegments {
 
     /// There is no socket for a connection.
     fn leave_alone(&mut self, connection: Connection) {
-        if let Some(kept) = self.0.get_mut(&connection) {
+        if let Some(kept) = self.kept.get_mut(&connection) {
             kept.is_foreign = true;
         }
     }
@@ -214,13 +253,13 @@ impl OwnSegments {
     /// the round trip. `None` if none was kept.
     fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
         let half = flow.half(Direction::Incoming);
-        let kept = self.0.get_mut(&connection).filter(|kept| kept.is_first(flow))?;
+        let kept = self.kept.get_mut(&connection).filter(|kept| kept.is_first(flow))?;
         let mut packet = flow.keep_alive(connection)?;
         let segment = tcp_mut(&mut packet)?;
         (segment.seq, segment.flags, segment.payload) = (kept.seq, kept.flags, kept.payload.clone());
         if let Some(timestamps) = &mut segment.options.timestamps {
-            let [first, newest] = half.stamps()?;
-            timestamps.val = EchoClock::between(first, newest).at(now)?;
+            let val = self.clock.at(now, half.stamps()?)?;
+            timestamps.val = kept.val.filter(|&copied| is_older(val, copied)).unwrap_or(val);
             kept.val = Some(timestamps.val);
         }
         (kept.copied, kept.copied_at) = (kept.copied + packet.wire_len(), Some(now));
@@ -229,8 +268,18 @@ impl OwnSegments {
 
     /// Whether a copy was sent within the last round trip, so that its answer may be in flight.
     fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
-        let Some(copied_at) = self.0.get(&connection).and_then(|kept| kept.copied_at) else { return false };
+        let Some(copied_at) = self.kept.get(&connection).and_then(|kept| kept.copied_at) else { return false };
         flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
+    }
+}
+
+impl HostClock {
+    /// Its time at `now`, given the first and the newest TSval seen. `None` if its rate is unknown.
+    fn at(self, now: Instant, [first, newest]: [Stamp; 2]) -> Option<u32> {
+        match self {
+            Self::Linux => EchoClock::between(first, newest).at(now),
+            Self::Any => Some(EchoClock::not_ahead(first, newest, now)),
+        }
     }
 }
 
@@ -298,9 +347,9 @@ mod tests {
         for port in 1..=2000 {
             own.note(&sent(port, 1, Flags::ACK, b"k"), false);
         }
-        assert_eq!(own.0.len(), MOST_SEGMENTS);
+        assert_eq!(own.kept.len(), MOST_SEGMENTS);
         let port = 2000;
-        own.0.get_mut(&connection(port)).unwrap().copied = MOST_COPIED;
+        own.kept.get_mut(&connection(port)).unwrap().copied = MOST_COPIED;
         assert!(!own.has(connection(port)));
         own.begin_return();
         assert!(own.has(connection(port)), "copies count anew after the outage");
@@ -308,7 +357,7 @@ mod tests {
         own.note(&sent(port, 2, Flags::ACK, b"l"), false);
         assert!(!own.has(connection(port)), "there is no socket");
         own.clear();
-        assert!(own.0.is_empty());
+        assert!(own.kept.is_empty());
     }
 
     #[test]
@@ -316,22 +365,34 @@ mod tests {
         let mut own = OwnSegments::default();
         own.note(&sent(1, 1, Flags::ACK, b"k"), false);
         own.note(&sent(2, 1, Flags::ACK, b"k"), false);
-        assert!(!own.0[&connection(1)].is_first(&Flow::new()), "nothing is acknowledged yet");
+        assert!(!own.kept[&connection(1)].is_first(&Flow::new()), "nothing is acknowledged yet");
         own.forget_acknowledged(|_| None);
-        assert!(own.0.is_empty());
+        assert!(own.kept.is_empty());
+    }
+
+    #[test]
+    fn a_kept_segment_keeps_no_buffer_alive() {
+        let buffer = Bytes::from(vec![7; 1 << 16]);
+        let mut packet = sent(5, 1, Flags::ACK, b"");
+        tcp_mut(&mut packet).unwrap().payload = buffer.slice(100..110);
+        let mut own = OwnSegments::default();
+        own.note(&packet, false);
+        drop(packet);
+        assert_eq!(own.kept[&connection(5)].payload, [7; 10][..]);
+        assert!(buffer.is_unique());
     }
 
     #[test]
     fn congestion_flags_are_not_repeated() {
         let mut own = OwnSegments::default();
         own.note(&sent(5, 1, Flags::ACK | Flags::PSH | Flags::CWR | Flags::ECE, b"k"), false);
-        assert_eq!(own.0[&connection(5)].flags, Flags::ACK | Flags::PSH);
+        assert_eq!(own.kept[&connection(5)].flags, Flags::ACK | Flags::PSH);
     }
 
     #[test]
     fn a_segment_is_sent_again_if_its_data_have_passed_before() {
         let mut own = OwnSegments::default();
-        let is_sent_again = |own: &OwnSegments| own.0[&connection(5)].is_sent_again;
+        let is_sent_again = |own: &OwnSegments| own.kept[&connection(5)].is_sent_again;
         own.note(&sent(5, 1, Flags::ACK, b"k"), false);
         assert!(!is_sent_again(&own));
         let again = sent(5, 1, Flags::ACK, b"k");
@@ -348,14 +409,14 @@ mod tests {
     fn urgent_data_are_not_repeated() {
         let mut own = OwnSegments::default();
         own.note(&sent(5, 1, Flags::ACK | Flags::PSH | Flags::URG, b"k"), false);
-        assert!(own.0.is_empty());
+        assert!(own.kept.is_empty());
     }
 
     #[test]
     fn no_packet_is_older_than_a_copy_before_it() {
         let mut own = OwnSegments::default();
         own.note(&sent(5, 1, Flags::ACK, b"k"), false);
-        own.0.get_mut(&connection(5)).unwrap().val = Some(100);
+        own.kept.get_mut(&connection(5)).unwrap().val = Some(100);
         let injected = |val: u32, direction| {
             let mut segment = Segment::default();
             segment.options.timestamps = Some(Timestamps { val, ecr: 7 });

@@ -9,10 +9,11 @@ use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
+use holdover_mobility::silence::SilenceOptions;
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
-use holdover_mobility::{LinkEvent, Mechanisms};
+use holdover_mobility::{CombinationError, LinkEvent, Mechanisms};
 use holdover_sim::{World, WorldError};
 use holdover_tcp::Profile;
 use holdover_wire::{Flags, Seq};
@@ -35,6 +36,33 @@ fn withholding() -> [(&'static str, Mechanisms); 3] {
         ("hold_back", Mechanisms { hold_back, ..Mechanisms::default() }),
         ("ack_stall", Mechanisms { ack_stall, ..Mechanisms::default() }),
     ]
+}
+
+/// The names of two mechanisms that interfere.
+fn names(error: CombinationError) -> (&'static str, &'static str) {
+    match error {
+        CombinationError::Interference { one, other, .. } => (one, other),
+        CombinationError::WithoutWake { .. } => panic!("{error}"),
+    }
+}
+
+#[test]
+fn options_of_wake_need_a_part_of_it() {
+    let silence = Some(SilenceOptions::default());
+    let [silence, own_data] = [(silence, false), (None, true)].map(|(silence, own_data)| Mechanisms {
+        silence,
+        own_data,
+        ..Mechanisms::default()
+    });
+    for (option, mechanisms) in [("silence", silence), ("own_data", own_data)] {
+        assert_eq!(mechanisms.check(), Err(CombinationError::WithoutWake { option }));
+        let unreachable_poke = Some(UnreachablePokeConfig::default());
+        assert_eq!(Mechanisms { unreachable_poke, ..mechanisms.clone() }.check(), Ok(()));
+        for (name, withholding) in withholding() {
+            let Mechanisms { wake, hold_back, ack_stall, .. } = withholding;
+            assert_eq!(Mechanisms { wake, hold_back, ack_stall, ..mechanisms.clone() }.check(), Ok(()), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -65,7 +93,7 @@ fn withholding_acks_excludes_mechanisms_that_rely_on_acks() {
         for (other, withholding) in withholding() {
             let Mechanisms { wake, hold_back, ack_stall, .. } = withholding;
             let error = Mechanisms { wake, hold_back, ack_stall, ..mechanisms.clone() }.check().unwrap_err();
-            assert_eq!((error.one, error.other), (one, other));
+            assert_eq!(names(error), (one, other));
         }
     }
 }
@@ -85,7 +113,7 @@ fn probe_excludes_other_restarts_of_the_sender() {
     ];
     for (other, mechanisms) in restarts {
         let error = Mechanisms { probe, ..mechanisms }.check().unwrap_err();
-        assert_eq!((error.one, error.other), ("probe", other));
+        assert_eq!(names(error), ("probe", other));
     }
     let rest = Mechanisms {
         probe,
@@ -108,6 +136,8 @@ fn other_combinations_are_accepted() {
             timestamp_echo: Some(TimestampEchoConfig::default()),
             new_cell_window: Some(NewCellWindowConfig::default()),
             user_timeout: Some(UserTimeoutPolicyConfig::default()),
+            silence: Some(SilenceOptions::default()),
+            own_data: true,
             ..withholding
         };
         assert_eq!(mechanisms.check(), Ok(()), "{name}");

@@ -1,7 +1,6 @@
 //! Whatever the link does and whichever mechanisms are enabled, the stream stays exact: all data written is read, once and in order.
 
 use holdover_base::Duration;
-use holdover_mobility::Mechanisms;
 use holdover_mobility::ack_stall::AckStallConfig;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
@@ -11,9 +10,11 @@ use holdover_mobility::probe::{ProbeConfig, RoundTrip};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::retransmission_trigger::{PeerTrigger, RetransmissionTriggerConfig};
+use holdover_mobility::silence::SilenceOptions;
 use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
+use holdover_mobility::{CombinationError, Mechanisms};
 use holdover_sim::FlowStatus;
 use holdover_tcp::{AfterRetransmit, Profile};
 use proptest::prelude::*;
@@ -45,11 +46,15 @@ pub(crate) fn mechanisms() -> impl Strategy<Value = Mechanisms> {
             mechanisms.retransmission_trigger = None;
             mechanisms.probe = probe;
         }
-        if mechanisms.check().is_err() && withholds {
+        let interfere = matches!(mechanisms.check(), Err(CombinationError::Interference { .. }));
+        if interfere && withholds {
             (mechanisms.freeze, mechanisms.reconnect_acks, mechanisms.fast_retransmit) = (None, None, None);
             mechanisms.retransmission_trigger = None;
-        } else if mechanisms.check().is_err() {
+        } else if interfere {
             (mechanisms.wake, mechanisms.hold_back, mechanisms.ack_stall) = (false, None, None);
+        }
+        if matches!(mechanisms.check(), Err(CombinationError::WithoutWake { .. })) {
+            (mechanisms.silence, mechanisms.own_data) = (None, false);
         }
         assert_eq!(mechanisms.check(), Ok(()));
         mechanisms
@@ -74,13 +79,15 @@ fn wake() -> impl Strategy<Value = Mechanisms> {
         },
     );
     let parts = (proptest::option::of(hold_back), proptest::option::of(ack_stall), proptest::option::of(poke));
-    (parts, release, any::<bool>()).prop_map(|((hold_back, ack_stall, unreachable_poke), release, wake)| Mechanisms {
-        hold_back,
-        ack_stall,
-        unreachable_poke,
-        release,
-        wake,
-        ..Mechanisms::default()
+    let silence = (1_u64..2_000, any::<bool>()).prop_map(|(after_ms, asks)| SilenceOptions {
+        after: ms(after_ms),
+        asks,
+        ..SilenceOptions::default()
+    });
+    let options = (proptest::option::of(silence), any::<bool>());
+    (parts, release, any::<bool>(), options).prop_map(|(parts, release, wake, (silence, own_data))| {
+        let (hold_back, ack_stall, unreachable_poke) = parts;
+        Mechanisms { hold_back, ack_stall, unreachable_poke, release, wake, silence, own_data, ..Mechanisms::default() }
     })
 }
 

@@ -28,6 +28,7 @@ mod user_timeout;
 mod wake;
 mod wake_hold_back;
 mod wake_link;
+mod wake_own_data;
 mod wake_poke;
 mod wake_release;
 mod wake_script;

@@ -59,7 +59,7 @@ fn probing(mut world: WorldConfig, mobile: NodeId, fixed: NodeId) -> WorldConfig
 
 /// The paper's scenario: a fixed host, and a mobile host that alternates between the cells of two base stations: it stays in each for
 /// `residence`, and is cut off for `handoff` in between. The paper's numbers are lost; these are candidates.
-fn cells(profile: Profile, way: Way, bytes: u64, residence: Length, handoff: Duration) -> WorldConfig {
+pub(crate) fn cells(profile: Profile, way: Way, bytes: u64, residence: Length, handoff: Duration) -> WorldConfig {
     const FIXED: NodeId = NodeId(0);
     const HOST: NodeId = NodeId(4);
     let node = |name: &str, role| NodeConfig { name: name.into(), role };

@@ -25,7 +25,7 @@ fn detecting() -> Mechanisms {
 
 /// The same path with the slow link behind the router, which is down at the times of `silent`, in ms, and that of the host at those of
 /// `reported`. What is in flight or sent then is lost.
-fn beyond(mut world: WorldConfig, silent: &[(u64, u64)], reported: &[(u64, u64)]) -> WorldConfig {
+pub(crate) fn beyond(mut world: WorldConfig, silent: &[(u64, u64)], reported: &[(u64, u64)]) -> WorldConfig {
     let outages = |list: &[(u64, u64)]| {
         Outages::List(list.iter().map(|&(down, up)| Outage { down: at_ms(down), up: at_ms(up) }).collect())
     };
@@ -74,7 +74,7 @@ fn run_counting(config: WorldConfig) -> (FlowReport, Made) {
 }
 
 /// The path's round trip is 50 ms, and 140 ms with a full queue.
-// Claim: In the simulator, `wake` with `silence` finds an outage behind a router, of which no event of the host's link tells: downloads and
+// Claim: In the simulator, `wake` with `silence` finds an outage behind a router, which no link event reports: downloads and
 // uploads go on within some round trips of its end, where they wait for the retransmission timer without it.
 // Tests: `wake_silence::a_key_in_a_silent_outage_arrives_with_the_first_probe`
 #[test]

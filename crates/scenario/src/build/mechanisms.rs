@@ -69,7 +69,7 @@ fn of_host(file: &file::Mechanisms, default_stack: &Config) -> Result<Mechanisms
         own_data: file.wake.as_ref().is_some_and(|wake| wake.own_data.unwrap_or(wake.silence.is_some())),
         release: file.release.as_ref().map(release).unwrap_or_default(),
     };
-    let clash = |error: CombinationError| Problem::conflict(error.to_string()).under(error.one);
+    let clash = |error: CombinationError| Problem::conflict(error.to_string()).under(error.name());
     mechanisms.check().map_err(clash)?;
     Ok(mechanisms)
 }

@@ -6,6 +6,7 @@ use holdover_link::{
     Outages, QueuedFate,
 };
 use holdover_mobility::Mechanisms;
+use holdover_mobility::silence::SilenceOptions;
 use holdover_sim::{Ending, Families, HostIdentity, HostMechanisms, NodeId, World, WorldConfig, WorldEvent};
 use holdover_tcp::Profile;
 
@@ -222,6 +223,16 @@ fn any_two_worlds(rng: &mut Rng) -> (WorldConfig, WorldConfig) {
     one.sample_every = rng.chance(0.3).then(|| ms(300));
     if rng.chance(0.6) {
         one.mechanisms = vec![any_mechanisms(rng, NodeId(0)), any_mechanisms(rng, NodeId(last))];
+    }
+    // Drawn apart, so that the rest of each case stays as it was.
+    let mut options = Rng::split(one.seed, "options of wake");
+    for host in one.mechanisms.iter_mut().filter(|host| host.mechanisms.wake) {
+        host.mechanisms.silence = options.chance(0.7).then(|| SilenceOptions {
+            after: ms(between(&mut options, 100, 2_000)),
+            asks: options.chance(0.8),
+            ..SilenceOptions::default()
+        });
+        host.mechanisms.own_data = options.chance(0.7);
     }
     let mut other = one.clone();
     for index in 0..if has_identities { 2 } else { 1 } {

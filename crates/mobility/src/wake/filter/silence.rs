@@ -4,11 +4,12 @@
 //! a connection counts as open until its packets end it.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use holdover_base::Instant;
 use holdover_filter::Connection;
 use holdover_flow::{Flow, FlowTable as _};
-use holdover_wire::{Packet, Segment};
+use holdover_wire::{Flags, Packet, Segment};
 
 use super::{InMemory, Wake};
 use crate::silence::{Act, SilenceOptions, SilenceWatch, Surveyor, Traffic, comes_from_beyond};
@@ -22,17 +23,26 @@ pub(super) struct Detection {
     watch: SilenceWatch,
     traffic: Traffic,
     peer_probes: PeerProbes,
-    /// The link is reported down: its silence is no news.
+    /// Link-down is reported: silence is not detected.
     is_down: bool,
 }
 
 /// The host's own segments, and packets made from them.
-#[derive(Clone, Default, Debug)]
-pub(super) struct OwnData {
+#[derive(Clone, Debug)]
+pub(super) struct OwnCopies {
     segments: OwnSegments,
     /// Whether segments are kept.
     is_kept: bool,
     ready: VecDeque<Injected>,
+}
+
+/// A transmission of a segment of the host's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transmission {
+    /// The first.
+    First,
+    /// A retransmission.
+    Again,
 }
 
 impl Detection {
@@ -60,68 +70,99 @@ impl Detection {
 
     fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         match event {
-            LinkEvent::Down => self.is_down = true,
-            LinkEvent::Up { .. } => {
-                self.is_down = false;
-                // The packets of the outage are no sign of another one.
-                self.watch.handle_traffic(now, self.traffic, true);
+            LinkEvent::Down => {
+                self.is_down = true;
+                self.watch.handle_link(now);
             }
-            LinkEvent::Fading { .. } | LinkEvent::Recovered => return,
+            LinkEvent::Up { .. } => self.handle_up(now),
+            LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
         }
+    }
+
+    /// The link is up, or a path over it is.
+    fn handle_up(&mut self, now: Instant) {
+        self.is_down = false;
+        // The packets of the outage are no sign of another one.
+        self.watch.handle_traffic(now, self.traffic, true);
         self.watch.handle_link(now);
+    }
+
+    /// Packets arrive over a link that is reported down: it is up.
+    pub(super) fn handle_arrivals(&mut self, now: Instant) {
+        if self.is_down {
+            self.handle_up(now);
+        }
     }
 }
 
-impl OwnData {
+impl Default for OwnCopies {
+    fn default() -> Self {
+        Self { segments: OwnSegments::of_any_stack(), is_kept: false, ready: VecDeque::new() }
+    }
+}
+
+impl OwnCopies {
     /// Keeps segments.
     fn keep(&mut self) {
         self.is_kept = true;
     }
 
-    /// Whether a packet of the host carries data that have passed before; `None` if it is none to be kept. To be called before the flow path
-    /// handles the packet. A retransmission on a calm link may be the first sign of an outage.
-    pub(super) fn may_keep(
+    /// The transmission that a packet is, if it is to be kept: of a short segment of the host's, while the link is not calm or again. A
+    /// retransmission on a calm link may be the first sign of an outage. To be called before the flow path handles the packet.
+    pub(super) fn to_be_kept(
         &self,
         direction: Direction,
         packet: &Packet,
         segment: &Segment,
         path: &InMemory,
         connection: Connection,
-    ) -> Option<bool> {
-        let is_short = direction == Direction::Outgoing && !segment.payload.is_empty();
-        if !self.is_kept || !is_short || packet.wire_len() > LONGEST_KEPT {
+    ) -> Option<Transmission> {
+        let has_data = direction == Direction::Outgoing && !segment.payload.is_empty();
+        if !self.is_kept || !has_data || packet.wire_len() > LONGEST_KEPT {
             return None;
         }
-        let is_again = path.flows.get(connection).is_some_and(|flow| flow.was_forwarded(segment.seq));
-        (is_again || !path.link.is_calm()).then_some(is_again)
+        if path.flows.get(connection).is_some_and(|flow| flow.was_forwarded(segment.seq)) {
+            return Some(Transmission::Again);
+        }
+        (!path.link.is_calm()).then_some(Transmission::First)
     }
 
-    /// Keeps such a packet, which has passed, if it is the first unacknowledged segment.
-    pub(super) fn note(&mut self, packet: &Packet, is_again: bool, flow: Option<&Flow>) {
-        let first = flow.and_then(|flow| flow.half(Direction::Incoming).acked());
-        if packet.tcp().is_some_and(|segment| first == Some(segment.seq)) {
-            self.segments.note(packet, is_again);
+    /// Notes a packet that the host has sent: keeps the `transmission`, if it is one of the first unacknowledged segment. Drops what is kept of
+    /// an earlier connection with these addresses and ports, and of one that the host resets.
+    pub(super) fn note(
+        &mut self,
+        connection: Connection,
+        packet: &Packet,
+        transmission: Option<Transmission>,
+        path: &InMemory,
+    ) {
+        if !self.is_kept {
+            return;
+        }
+        let Some((flow, segment)) = path.flows.get(connection).zip(packet.tcp()) else { return };
+        if segment.flags.contains(Flags::SYN) || flow.is_over() {
+            return self.segments.forget(connection);
+        }
+        if let Some(transmission) = transmission
+            && flow.half(Direction::Incoming).acked() == Some(segment.seq)
+        {
+            self.segments.note(packet, transmission == Transmission::Again);
         }
     }
 
     /// Forgets a segment that is acknowledged, unless copies of it may have left: later packets keep up with their TSval.
     pub(super) fn review(&mut self, connection: Connection, path: &InMemory) {
         if self.is_kept
-            && path.link.is_calm()
             && let Some(flow) = path.flows.get(connection)
+            && (path.link.is_calm() || flow.is_over())
         {
             self.segments.review(connection, flow);
         }
     }
 
-    fn handle_link(&mut self, event: LinkEvent) {
-        if let LinkEvent::Up { moved, .. } = event {
-            if moved {
-                // From addresses that are gone.
-                self.segments.clear();
-            }
-            self.segments.begin_return();
-        }
+    /// The outage is over, or an outage of the path to a peer.
+    pub(super) fn begin_return(&mut self) {
+        self.segments.begin_return();
     }
 
     fn send(&mut self, connection: Connection, mut injected: Injected) {
@@ -164,9 +205,23 @@ impl Wake {
     }
 
     pub(super) fn note_link(&mut self, now: Instant, event: LinkEvent) {
-        self.own.handle_link(event);
+        // The segments are kept when the host moves: a connection whose address is gone is of no use to anyone, with or without copies.
+        if matches!(event, LinkEvent::Up { .. }) {
+            self.own.begin_return();
+        }
         if let Some(detection) = &mut self.detection {
             detection.handle_link(now, event);
+        }
+    }
+
+    /// An event of the path to one peer. Its return shows that the link is up: a host that moves learns of it in this way only.
+    pub(super) fn note_peer(&mut self, now: Instant, peer: &[IpAddr], event: LinkEvent) {
+        if !matches!(event, LinkEvent::Up { .. }) {
+            return;
+        }
+        self.own.segments.begin_return_of(peer);
+        if let Some(detection) = &mut self.detection {
+            detection.handle_up(now);
         }
     }
 
@@ -180,7 +235,9 @@ impl Wake {
             return;
         }
         let Self { control, path, detection: Some(detection), own } = self else { return };
-        detection.watch.handle_traffic(now, detection.traffic, control.silent_since().is_some());
+        // The controller notes no silence while the path to some peer is down.
+        let is_listening = control.silent_since().is_some() || !control.link.is_up();
+        detection.watch.handle_traffic(now, detection.traffic, is_listening);
         while let Some(act) = detection.watch.poll_act() {
             match act {
                 Act::Survey => {
@@ -203,10 +260,13 @@ impl Wake {
                     }
                 }
                 Act::End => {
-                    own.segments.begin_return();
-                    control.end_silence(now, path);
+                    // Otherwise the packet that arrived has ended it.
+                    if control.silent_since().is_some() {
+                        own.begin_return();
+                        control.end_silence(now, path);
+                    }
                 }
-                // There are none here, and nobody is told.
+                // The filter has no next hops and no arbiter.
                 Act::AskNextHops { .. } | Act::TellDown { .. } => {}
             }
         }
@@ -235,7 +295,7 @@ impl Wake {
     }
 }
 
-impl OwnData {
+impl OwnCopies {
     /// Probes a peer by a packet that it answers.
     fn ask(&mut self, now: Instant, connection: Connection, flow: &Flow) {
         let packet = match self.segments.peer_probe(now, connection, flow, |_| SocketState::Open) {
@@ -248,3 +308,6 @@ impl OwnData {
         self.ready.push_back(packet);
     }
 }
+
+#[cfg(test)]
+mod tests;
