@@ -99,6 +99,8 @@ enum ShellError {
     WorldEnded,
     #[error("cannot run {command}: {error}")]
     Command { command: String, error: std::io::Error },
+    #[error("the exit status of {command} is unknown, as with SIGCHLD ignored: {error}")]
+    Status { command: String, error: std::io::Error },
     #[error("cannot watch for signals: {0}")]
     Signals(std::io::Error),
     #[error("interrupted")]
@@ -327,9 +329,10 @@ fn command(
     let failed = |error| ShellError::Command { command: program.to_string_lossy().into_owned(), error };
     let Some(namespace) = of(host) else { return Ok(1) };
     let mut main = Process::from(namespace.confine(&mut command, names).spawn().map_err(failed)?);
+    let unknown = |error| ShellError::Status { command: program.to_string_lossy().into_owned(), error };
     const PAUSE: Duration = Duration::from_millis(5);
     loop {
-        if let Some(status) = main.ended() {
+        if let Some(status) = main.exit_status().map_err(unknown)? {
             return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
         }
         if ends.stop.load(Ordering::Relaxed) {
@@ -353,7 +356,7 @@ struct Ends<'a, 'scope> {
 fn wait_for_listener(namespace: &Namespace, server: &mut Process) {
     const PATIENCE: Duration = Duration::from_secs(3);
     // A server that ends at once has done its work.
-    let _ = server.until(PATIENCE, || namespace.enter(is_listened_to).unwrap_or(true));
+    let _ = server.wait_until(PATIENCE, || namespace.enter(is_listened_to).unwrap_or(true));
 }
 
 /// Whether a socket of the calling thread's namespace listens, or receives datagrams.

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::control_line;
 
@@ -92,14 +92,33 @@ fn meaning(reason: &io::Error) -> String {
     }
 }
 
-/// Whether a daemon of the project answers at this socket: each has a request for its status.
-pub fn answers(path: &Path) -> bool {
+/// Asks the daemon at this socket for its status: each daemon of the project has that request.
+///
+/// # Errors
+/// No daemon listens, access is denied, or the answer is incomplete, invalid or a refusal.
+pub fn answers(path: &Path) -> io::Result<()> {
     #[derive(Serialize)]
     struct Request {
         request: &'static str,
     }
-    let answer = Client::<()>::connect(path, &Request { request: "status" }).and_then(|mut it| it.next_line(false));
-    answer.is_ok_and(|line| !line.is_empty())
+    check_answer(&Client::<()>::connect(path, &Request { request: "status" })?.next_line(false)?)
+}
+
+/// Whether a line is complete and an answer other than a refusal.
+fn check_answer(line: &[u8]) -> io::Result<()> {
+    #[derive(Deserialize)]
+    struct Answer {
+        response: String,
+    }
+    let closed =
+        || io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection before the end of its answer");
+    let text = line.strip_suffix(b"\n").ok_or_else(closed)?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, format!("not an answer of a daemon: {error}"));
+    let answer: Answer = serde_json::from_slice(text).map_err(invalid)?;
+    if answer.response == "refused" {
+        return Err(io::Error::other(format!("it refuses: {}", String::from_utf8_lossy(text))));
+    }
+    Ok(())
 }
 
 impl<A: Answer> Client<A> {
@@ -170,4 +189,50 @@ impl<R: fmt::Display + fmt::Debug> ClientError<R> {
 
 fn not_understood<A: Answer>(reason: &dyn fmt::Display) -> ClientError<A::Refusal> {
     ClientError::NotUnderstood { daemon: A::DAEMON, reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_a_whole_answer_other_than_a_refusal_counts() {
+        assert!(check_answer(b"{\"response\":\"status\",\"links\":[]}\n").is_ok());
+        for (line, kind) in [
+            (&b""[..], io::ErrorKind::UnexpectedEof),
+            (b"{\"response\":\"status\"}", io::ErrorKind::UnexpectedEof),
+            (b"{\"response\":\"refused\",\"message\":\"busy\"}\n", io::ErrorKind::Other),
+            (b"220 mail.example.org ESMTP\n", io::ErrorKind::InvalidData),
+            (b"{\"status\":{}}\n", io::ErrorKind::InvalidData),
+        ] {
+            let error = check_answer(line).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+        let refused = check_answer(b"{\"response\":\"refused\",\"message\":\"busy\"}\n").unwrap_err();
+        assert!(refused.to_string().contains("busy"), "{refused}");
+    }
+
+    #[test]
+    fn a_socket_that_is_missing_or_forbidden_is_reported_as_such() {
+        let path = std::env::temp_dir().join(format!("holdover-answers-{}", std::process::id()));
+        assert_eq!(answers(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let listener = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+        let serve = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(&stream).read_line(&mut request).unwrap();
+            (&stream).write_all(b"{\"response\":\"status\"}\n").unwrap();
+            request
+        });
+        match answers(&path) {
+            // Root may connect.
+            Ok(()) => assert_eq!(serve.join().unwrap(), "{\"request\":\"status\"}\n"),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}"),
+        }
+        std::fs::remove_file(path).unwrap();
+    }
 }

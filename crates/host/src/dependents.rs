@@ -2,6 +2,10 @@
 //!
 //! The kernel kills a process when the *thread* that started it ends (`PR_SET_PDEATHSIG`). So all are started by one thread,
 //! which lives as long as this process or until [`end`].
+//!
+//! The first call of [`spawn`] starts that thread. All programs inherit the mount namespace, the processor affinity and the capability
+//! bounding set that its caller had then; the network namespace is chosen for each. A program that changes its credentials, or gains some
+//! by `exec`, is not killed (`prctl(2)`).
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -39,14 +43,14 @@ struct Job {
     started: mpsc::Sender<io::Result<Child>>,
 }
 
-/// Starts a program in a namespace. It is killed when this process ends, even by SIGKILL.
+/// Starts a program in a namespace. It is killed when this process ends, even by SIGKILL; see the module's documentation for exceptions.
 ///
 /// # Errors
 /// No thread can be started, or the program cannot; [`io::ErrorKind::Interrupted`] after [`end`].
 pub fn spawn(namespace: &Namespace, mut command: Command) -> io::Result<Child> {
-    let (namespace, starter) = (namespace.clone(), std::process::id());
+    let (namespace, parent) = (namespace.clone(), std::process::id());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are system calls.
-    unsafe { command.pre_exec(move || enter_as_dependent(&namespace, starter)) };
+    unsafe { command.pre_exec(move || enter_as_dependent(&namespace, parent)) };
     let (started, is_started) = mpsc::channel();
     let mut current = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
     if matches!(*current, Starter::NotNeeded) {
@@ -64,9 +68,9 @@ pub fn spawn(namespace: &Namespace, mut command: Command) -> io::Result<Child> {
 /// Kills all of them, and waits for their end, but for no more than five seconds. None can be started afterwards.
 pub fn end() {
     let mut current = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
-    let starter = std::mem::replace(&mut *current, Starter::Closed);
+    let last = std::mem::replace(&mut *current, Starter::Closed);
     drop(current);
-    let Starter::Running { jobs, thread } = starter else { return };
+    let Starter::Running { jobs, thread } = last else { return };
     drop(jobs);
     let until = Instant::now() + PATIENCE;
     for pid in thread.join().unwrap_or_default() {
@@ -94,10 +98,10 @@ fn start_all(jobs: &mpsc::Receiver<Job>) -> Vec<Pid> {
     all
 }
 
-fn enter_as_dependent(namespace: &Namespace, starter: u32) -> io::Result<()> {
+fn enter_as_dependent(namespace: &Namespace, parent: u32) -> io::Result<()> {
     die_with_parent()?;
     // SAFETY: a system call without arguments.
-    if unsafe { libc::getppid() }.cast_unsigned() != starter {
+    if unsafe { libc::getppid() }.cast_unsigned() != parent {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
     // SAFETY: the descriptor is open while the namespace is held.

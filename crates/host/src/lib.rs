@@ -37,7 +37,8 @@
 //! | [`notify`] | notifications to the service manager |
 //! | [`open_files`] | the limit of open files |
 //! | [`privileges`] | dropping capabilities |
-//! | [`process`], [`dependents`] | programs that run beside this one and end with it |
+//! | [`process`] | programs that run beside this one, until a value is dropped |
+//! | [`dependents`] | programs in namespaces that end with this process |
 //! | `confine` | programs of the test bed with process and mount namespaces of their own |
 //!
 //! Objects belong to the network namespace of the thread that opens them.

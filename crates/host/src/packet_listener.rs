@@ -2,12 +2,12 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::clock;
+use crate::{clock, packet_socket};
 
 /// Receives all IP packets that an interface sends and receives, without link-layer headers. Needs `CAP_NET_RAW`.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Control([u8; CONTROL_LEN]);
 
 impl PacketListener {
     /// The bytes of packets that the kernel buffers until they are read.
-    const BUFFER_LEN: i32 = 8 << 20;
+    const BUFFER_LEN: u32 = 8 << 20;
 
     /// Begins to listen.
     ///
@@ -49,30 +49,10 @@ impl PacketListener {
         if index == 0 {
             return Err(io::Error::last_os_error());
         }
-        // The socket receives nothing before it is bound.
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no memory of ours is touched.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor without another owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = packet_socket::open_unbound(libc::SOCK_DGRAM)?;
         set_option(&socket, libc::SO_TIMESTAMPNS, 1)?;
-        // The privileged option exceeds the system's limit; without privilege, the limit applies.
-        let _ = set_option(&socket, libc::SO_RCVBUFFORCE, Self::BUFFER_LEN)
-            .or_else(|_| set_option(&socket, libc::SO_RCVBUF, Self::BUFFER_LEN));
-        // SAFETY: all zero is a valid `sockaddr_ll`.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = index as i32;
-        let len = size_of::<libc::sockaddr_ll>() as u32;
-        // SAFETY: the address lives during the call, with its length.
-        let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
-        if bound < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        packet_socket::set_receive_buffer(&socket, Self::BUFFER_LEN)?;
+        packet_socket::bind(&socket, libc::ETH_P_ALL, index as i32)?;
         Ok(Self { socket, is_loopback: interface == "lo" })
     }
 
@@ -103,15 +83,7 @@ impl PacketListener {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn missed(&self) -> io::Result<u64> {
-        // SAFETY: all zero is a valid `tpacket_stats`.
-        let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
-        let mut len = size_of::<libc::tpacket_stats>() as u32;
-        // SAFETY: the statistics live during the call, with their length.
-        let reported = unsafe {
-            let value = std::ptr::from_mut(&mut statistics).cast();
-            libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &mut len)
-        };
-        if reported < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::from(statistics.tp_drops)) }
+        packet_socket::drops(&self.socket)
     }
 
     /// Receives one packet; `None` if it is not IP, or is a duplicate on loopback.

@@ -4,10 +4,11 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::thread;
 
 use crate::neighbour_frames::{ARP_REPLY, ETHERTYPE_IPV6, Mac, ethertype, neighbour};
+use crate::packet_socket;
 
 /// Sends requests on one interface, and receives the answers.
 #[derive(Debug)]
@@ -61,8 +62,8 @@ impl ResolutionSocket {
     /// It needs `CAP_NET_RAW`.
     pub fn open(index: u32, filter: ArpFilter) -> io::Result<Self> {
         let replies = (filter == ArpFilter::Replies).then_some(&ARP_REPLIES[..]);
-        let arp = open(libc::ETH_P_ARP as u16, index, replies)?;
-        let advertisements = open(libc::ETH_P_IPV6 as u16, index, Some(&ADVERTISEMENTS))?;
+        let arp = open(libc::ETH_P_ARP, index, replies)?;
+        let advertisements = open(libc::ETH_P_IPV6, index, Some(&ADVERTISEMENTS))?;
         Ok(Self { arp, advertisements })
     }
 
@@ -133,15 +134,8 @@ fn receive(socket: &OwnedFd) -> Option<(IpAddr, Mac)> {
     }
 }
 
-fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::Result<PacketSocket> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // Receives nothing until bound. SAFETY: no memory of ours is touched.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor without another owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+fn open(protocol: i32, index: u32, filter: Option<&[libc::sock_filter]>) -> io::Result<PacketSocket> {
+    let socket = packet_socket::open_unbound(libc::SOCK_RAW)?;
     if let Some(filter) = filter {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
         let len = size_of::<libc::sock_fprog>() as u32;
@@ -154,15 +148,8 @@ fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::
             return Err(io::Error::last_os_error());
         }
     }
-    // SAFETY: all zero is a valid `sockaddr_ll`.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol.to_be();
-    address.sll_ifindex = index as i32;
-    let len = size_of::<libc::sockaddr_ll>() as u32;
-    // SAFETY: the address lives during the call, with the length that is given.
-    let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
-    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(PacketSocket(ManuallyDrop::new(socket))) }
+    packet_socket::bind(&socket, protocol, index as i32)?;
+    Ok(PacketSocket(ManuallyDrop::new(socket)))
 }
 
 fn hardware_address(socket: &OwnedFd) -> io::Result<Mac> {

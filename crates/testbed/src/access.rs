@@ -85,8 +85,9 @@ pub enum AccessError {
 
 /// See the module's documentation. It ends when this is dropped, and its devices with it.
 pub struct AccessNetwork {
-    hosts: Vec<Namespace>,
+    // It ends before the namespaces of its devices.
     _router: Forwarder,
+    hosts: Vec<Namespace>,
 }
 
 impl AccessNetwork {
@@ -116,7 +117,7 @@ impl AccessNetwork {
         let mut router = Router { ports, start: WallInstant::now(), observer };
         let mut scratch = vec![0; 2 * MTU as usize];
         let router = Forwarder::start("router", tuns, move |tuns| Ok(router.turn(tuns, &mut scratch)))?;
-        Ok(Self { hosts, _router: router })
+        Ok(Self { _router: router, hosts })
     }
 
     /// A host's namespace.

@@ -82,7 +82,7 @@ pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
 pub use capture::TunDirection;
 pub use counters::{Counters, CountersError};
-pub use forwarder::Forwarder;
+pub use forwarder::{Forwarder, ForwarderError};
 pub use frame_socket::{FrameDirection, FrameSocket};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use lateness::{Lateness, Repeated};

@@ -1,4 +1,5 @@
-//! Bulk transfers over a link that is cut once, with and without the agent on the mobile host, for the demo and the grid of outages.
+//! Bulk transfers over a link that is cut once, with and without the agent on the mobile host or the gateway on the router, for the
+//! demos and the grids of outages.
 //!
 //! Each transfer has a phone, a server and a link of its own, so that any number of them can be in one world and none is in
 //! another's way.

@@ -120,11 +120,11 @@ fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
 fn sent_within(capture: &FrameSocket, span: Duration) -> BTreeMap<Vec<u8>, usize> {
     let mut buffer = [0; 2048];
     sleep(Duration::from_millis(5));
-    while capture.receive(&mut buffer).is_some() {}
+    while capture.receive(&mut buffer).unwrap().is_some() {}
     let until = Instant::now() + span;
     let mut sent = BTreeMap::new();
     while Instant::now() < until {
-        match capture.receive(&mut buffer) {
+        match capture.receive(&mut buffer).unwrap() {
             Some((FrameDirection::Out, frame)) => {
                 // IPv4 without options, TCP: ports, sequence numbers, window, without the timestamps, which may differ.
                 if frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&6) && frame.len() >= 50 {
@@ -135,5 +135,6 @@ fn sent_within(capture: &FrameSocket, span: Duration) -> BTreeMap<Vec<u8>, usize
             None => sleep(Duration::from_millis(1)),
         }
     }
+    assert_eq!(capture.dropped().unwrap(), 0);
     sent
 }

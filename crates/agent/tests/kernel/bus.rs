@@ -1,13 +1,13 @@
 //! A private D-Bus bus.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_lite::future;
 use holdover_host::Process;
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 use holdover_testbed::Namespace;
 use zbus::Connection;
 use zbus::connection::Builder;
@@ -33,16 +33,15 @@ impl Bus {
         std::fs::write(&config, configuration(&address)).unwrap();
         let mut command = Command::new("dbus-daemon");
         command.arg(format!("--config-file={}", config.display())).args(["--nofork", "--nopidfile"]);
-        let daemon = Process::start_here(command, Output::Errors).expect("dbus-daemon is needed (Debian: dbus-daemon)");
-        let this = Self { daemon, directory };
-        let began = Instant::now();
-        loop {
-            match future::block_on(Builder::address(address.as_str()).build()) {
-                Ok(bus) => return (this, bus),
-                Err(error) => assert!(began.elapsed() < LIMIT, "{error}"),
-            }
-            sleep(Duration::from_millis(20));
-        }
+        let mut daemon =
+            Process::start_here(command, LogTo::Stderr).expect("dbus-daemon is needed (Debian: dbus-daemon)");
+        let mut bus = None;
+        let connected = daemon.wait_until_ok(LIMIT, || {
+            let built = future::block_on(Builder::address(address.as_str()).build());
+            built.map(|connection| bus = Some(connection)).map_err(io::Error::other)
+        });
+        connected.unwrap_or_else(|error| panic!("dbus-daemon: {error}"));
+        (Self { daemon, directory }, bus.expect("it is connected"))
     }
 
     pub(crate) fn address(&self) -> String {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use holdover_agent::link_watch::{LinkCondition, Source};
 use holdover_host::Process;
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 use holdover_testbed::advertiser::{Advertisement, Advertiser, Prefix};
 use holdover_testbed::{Namespace, Netlink, harness, sysctl};
 
@@ -119,7 +119,7 @@ impl Radvd {
         std::fs::write(&at, config).unwrap();
         let mut radvd = Command::new(program);
         radvd.args(["--nodaemon", "--logmethod", "stderr", "--config"]).arg(at).arg("--pidfile").arg(pid);
-        Self { process: Process::start(&lan.gateway, radvd, Output::Errors).unwrap(), directory }
+        Self { process: Process::start(&lan.gateway, radvd, LogTo::Stderr).unwrap(), directory }
     }
 }
 

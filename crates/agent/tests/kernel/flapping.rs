@@ -82,7 +82,7 @@ fn transfers_are_exact_whatever_becomes_of_the_daemon(near: &Namespace) {
         scene.traffic.wait_for(PROGRESS);
         match rounds % 3 {
             0 => daemon = scene.kill(daemon, true),
-            1 => scene.stop(&daemon),
+            1 => scene.stop(&mut daemon),
             _ => daemon = scene.kill(daemon, false),
         }
         scene.traffic.wait_for(PROGRESS);
@@ -152,7 +152,7 @@ impl Scene {
     }
 
     /// Stops the daemon while ACKs are held: nothing stays held meanwhile.
-    fn stop(&mut self, daemon: &OtherProcess) {
+    fn stop(&mut self, daemon: &mut OtherProcess) {
         self.hold();
         daemon.signal(Signal::STOP);
         let stopped_at = Instant::now();

@@ -118,7 +118,7 @@ impl OtherProcess {
 
     /// The same for an engine: returns its last output.
     pub(crate) fn kill_engine(mut self) -> Tally {
-        assert_eq!(self.process.ended(), None, "the engine's process has ended by itself");
+        assert_eq!(self.process.exit_status().unwrap(), None, "the engine's process has ended by itself");
         self.process.kill();
         let mut reported = String::new();
         self.output.read_to_string(&mut reported).unwrap();
@@ -133,7 +133,7 @@ impl OtherProcess {
     }
 
     /// Sends a signal.
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&mut self, signal: rustix::process::Signal) {
         self.process.signal(signal).unwrap();
     }
 
@@ -145,7 +145,7 @@ impl OtherProcess {
 
     /// Waits for its end.
     pub(crate) fn ends(&mut self) -> Option<ExitStatus> {
-        self.process.ends(Duration::from_secs(60))
+        self.process.wait_timeout(Duration::from_secs(60)).unwrap()
     }
 
     fn line(&mut self) -> String {

@@ -124,7 +124,8 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        assert!(self.forwarder.end() || std::thread::panicking(), "the wire panicked");
+        let ended = self.forwarder.end();
+        assert!(ended.is_ok() || std::thread::panicking(), "{ended:?}");
     }
 }
 

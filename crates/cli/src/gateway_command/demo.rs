@@ -27,7 +27,7 @@ pub(super) struct DemoArgs {
     #[arg(long)]
     json: bool,
     /// Show a cluster of this many gateways that agree in etcd, instead of one gateway: a handoff, an outage of etcd,
-    /// and a gateway that is killed for good. Needs etcd (Debian: etcd-server), in PATH or named by HOLDOVER_ETCD.
+    /// and a gateway that is killed for good. Needs etcd (Debian: etcd-server), in PATH or /usr/sbin, or named by HOLDOVER_ETCD.
     #[arg(long, value_name = "GATEWAYS", value_parser = within(2_u8..=8))]
     cluster: Option<u8>,
     /// Write the result to this file, too, as an HTML page.
@@ -140,8 +140,6 @@ pub(crate) fn configured_daemon(directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["gateway", "run", "--config"]).arg(directory.join("gateway.toml"));
     command.arg("--socket").arg(directory.join("gateway.sock"));
-    // Only its errors matter: the demo kills it on purpose.
-    command.stderr(std::process::Stdio::null());
     command
 }
 

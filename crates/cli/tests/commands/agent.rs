@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use holdover_host::Process;
-use holdover_host::process::Output;
+use holdover_host::control_client::answers;
+use holdover_host::process::LogTo;
 use rustix::process::Signal;
 
 use crate::support::{Place, interrupted};
@@ -18,8 +19,8 @@ struct DryRun(Process);
 impl DryRun {
     fn start(place: &Place) -> Self {
         place.write("agent.toml", "[metrics]\nenabled = false\n");
-        let mut process = Process::start_here(Self::command(place), Output::Log(place.path("log"))).unwrap();
-        process.until(PATIENCE, || place.path("s").exists()).unwrap_or_else(|unready| panic!("no socket: {unready}"));
+        let mut process = Process::start_here(Self::command(place), LogTo::File(place.path("log"))).unwrap();
+        process.wait_until_ok(PATIENCE, || answers(&place.path("s"))).unwrap_or_else(|error| panic!("{error}"));
         Self(process)
     }
 
@@ -30,7 +31,7 @@ impl DryRun {
     /// Ends it as a service manager does; returns its output.
     fn stop(mut self) -> String {
         self.0.signal(Signal::TERM).unwrap();
-        let ended = self.0.ends(PATIENCE).expect("it ends");
+        let ended = self.0.wait_timeout(PATIENCE).unwrap().expect("it ends");
         assert!(ended.success(), "{}", self.0.log());
         self.0.log()
     }
@@ -139,9 +140,9 @@ fn a_killed_agent_is_in_no_successors_way() {
         agent.0.signal(Signal::KILL).unwrap();
         std::thread::sleep(Duration::from_millis(cycle));
         // The killed one is not waited for: it may be there still.
-        let mut next = Process::start_here(DryRun::command(&place), Output::Log(place.path("log"))).unwrap();
-        let answers = next.until(PATIENCE, || place.run("agent status --json --socket s").code == Some(0));
-        answers.unwrap_or_else(|unready| panic!("cycle {cycle}: {unready}"));
+        let mut next = Process::start_here(DryRun::command(&place), LogTo::File(place.path("log"))).unwrap();
+        let answers = next.wait_until(PATIENCE, || place.run("agent status --json --socket s").code == Some(0));
+        answers.unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));
         agent = DryRun(next);
     }
     agent.stop();

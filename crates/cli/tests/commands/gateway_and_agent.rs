@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use holdover_gatewayd::control::{self, Request, Response, ask};
 use holdover_gatewayd::status::{MobileLine, Status};
 use holdover_host::Process;
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 use holdover_testbed::gateway::{Cut, GatewayProcess, Transfer, World};
 
 use crate::kernel::is_possible;
@@ -19,9 +19,10 @@ use crate::support::Place;
 
 /// A mobile host behind a gateway, and the agent on it, which reports to that gateway.
 struct Pair {
-    world: World,
-    gateway: GatewayProcess,
+    // The agent ends before the gateway and the hosts.
     agent: Option<Process>,
+    gateway: GatewayProcess,
+    world: World,
     place: Place,
 }
 
@@ -36,7 +37,7 @@ impl Pair {
             "[registration]\nlisten = \"10.2.0.1:4786\"\n[[registration.hosts]]\nkey_file = {key:?}\naddresses = [\"{address}\"]\n"
         );
         let gateway = GatewayProcess::start(world.router(), place.path("gateway"), &sections, gateway).unwrap();
-        let mut pair = Self { world, gateway, agent: None, place };
+        let mut pair = Self { agent: None, gateway, world, place };
         if has_agent {
             pair.start_agent(&key);
         }
@@ -52,8 +53,11 @@ impl Pair {
         let mut command = holdover();
         command.args(["agent", "run", "--interface", "eth0", "--foreground", "--config"]).arg(&config);
         command.arg("--socket").arg(self.agent_socket());
-        self.agent = Some(Process::start(self.world.mobile(0), command, Output::Discarded).unwrap());
-        wait_for("the first report", || (self.status().reports.registered > 0).then_some(()));
+        let log = LogTo::File(self.place.path("agent.log"));
+        let mut agent = Process::start(self.world.mobile(0), command, log).unwrap();
+        let reported = agent.wait_until(Duration::from_secs(30), || self.status().reports.registered > 0);
+        reported.unwrap_or_else(|error| panic!("the first report of the agent: {error}"));
+        self.agent = Some(agent);
     }
 
     fn agent_socket(&self) -> PathBuf {
@@ -98,7 +102,6 @@ fn gateway(directory: &Path) -> Command {
     let mut command = holdover();
     command.args(["gateway", "run", "--interface", "mob0", "--foreground", "--config"]);
     command.arg(directory.join("gateway.toml")).arg("--socket").arg(directory.join("gateway.sock"));
-    command.stderr(Stdio::null());
     command
 }
 

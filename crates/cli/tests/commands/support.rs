@@ -115,14 +115,19 @@ impl Place {
         ended
     }
 
-    /// The program with these arguments, interrupted as soon as something is so of its process.
-    pub(crate) fn interrupt(&self, arguments: &str, mut is_so: impl FnMut(u32) -> bool) -> Ended {
-        let mut child = start(self.command(arguments));
-        while !is_so(child.id()) {
-            assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+    /// Runs the program with these arguments, and interrupts it as soon as `condition` is true for its process id.
+    pub(crate) fn interrupt(&self, arguments: &str, mut condition: impl FnMut(u32) -> bool) -> Ended {
+        const LIMIT: Duration = Duration::from_secs(120);
+        let (mut child, began) = (Killed(Some(start(self.command(arguments)))), std::time::Instant::now());
+        while !condition(child.id()) {
+            let has_ended = child.has_ended();
+            if has_ended || began.elapsed() > LIMIT {
+                let ended = child.kill_with_output(arguments);
+                panic!("{}: {ended:?}", if has_ended { "it has ended by itself" } else { "the condition was not met" });
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
-        send_interrupt(child, arguments)
+        send_interrupt(child.take(), arguments)
     }
 
     /// Runs it to its end.
@@ -148,6 +153,39 @@ pub(crate) fn interrupted(place: &Place, arguments: &str) -> Option<Ended> {
     }
     std::thread::sleep(Duration::from_millis(300));
     Some(send_interrupt(child, arguments))
+}
+
+/// A program that is killed when this is dropped.
+struct Killed(Option<Child>);
+
+impl Killed {
+    fn id(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
+    fn take(&mut self) -> Child {
+        self.0.take().unwrap()
+    }
+
+    fn kill_with_output(&mut self, arguments: &str) -> Ended {
+        let mut child = self.take();
+        // It may have ended.
+        let _ = child.kill();
+        Ended::new(arguments, child.wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 fn start(mut command: Command) -> Child {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdover_host::Process;
 use holdover_host::control_client::answers;
-use holdover_host::process::Output as Sink;
+use holdover_host::process::LogTo;
 use holdover_testbed::Namespace;
 
 /// Longer than anything here takes on a busy machine.
@@ -100,8 +100,8 @@ impl Host {
     }
 
     /// The daemon reads its files again, as `systemctl reload` has it do.
-    pub(crate) fn reload(&self) {
-        self.daemon.as_ref().expect("a daemon").signal(rustix::process::Signal::HUP).unwrap();
+    pub(crate) fn reload(&mut self) {
+        self.daemon.as_mut().expect("a daemon").signal(rustix::process::Signal::HUP).unwrap();
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -120,9 +120,9 @@ impl Host {
     /// The same with `rendezvous` or `relay` instead of `up`.
     pub(crate) fn start(&mut self, command: &str, words: &str) {
         let command = self.command(&format!("{command} --verbose {words}"));
-        let log = Sink::Log(self.directory.join("log"));
+        let log = LogTo::File(self.directory.join("log"));
         let mut daemon = Process::start(&self.namespace, command, log).unwrap();
-        daemon.until(PATIENCE, || answers(&self.socket())).unwrap_or_else(|unready| panic!("not up: {unready}"));
+        daemon.wait_until_ok(PATIENCE, || answers(&self.socket())).unwrap_or_else(|error| panic!("not up: {error}"));
         self.daemon = Some(daemon);
     }
 
@@ -168,7 +168,7 @@ impl Host {
     pub(crate) fn down(&mut self) {
         self.ok("down");
         if let Some(mut daemon) = self.daemon.take() {
-            assert!(daemon.ends(PATIENCE).is_some(), "{}", self.log());
+            assert!(daemon.wait_timeout(PATIENCE).unwrap().is_some(), "{}", self.log());
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 
 use holdover_host::Process;
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 
 use crate::Test;
 use crate::daemon::{PATIENCE, Place};
@@ -47,10 +47,10 @@ impl Dnsmasq {
         for (name, record) in records {
             command.arg(format!("--dns-rr={name},55,{record}"));
         }
-        let process = Process::start_here(command, Output::Discarded);
+        let process = Process::start_here(command, LogTo::File(place.0.join("log")));
         let mut process = process.unwrap_or_else(|error| panic!("dnsmasq (Debian: dnsmasq-base) is needed: {error}"));
-        let listens = process.until(PATIENCE, || TcpStream::connect(address).is_ok());
-        listens.unwrap_or_else(|unready| panic!("dnsmasq does not listen at {address}: {unready}"));
+        let listens = process.wait_until_ok(PATIENCE, || TcpStream::connect(address).map(drop));
+        listens.unwrap_or_else(|error| panic!("dnsmasq does not listen at {address}: {error}"));
         Self { _process: process, address }
     }
 }

@@ -51,9 +51,10 @@ pub(crate) struct Network {
     mtu: Arc<AtomicUsize>,
     /// The router drops everything.
     is_cut: Arc<AtomicBool>,
+    // It ends before the namespaces of its devices.
+    _router: Forwarder,
     pub(crate) mobile: Namespace,
     pub(crate) server: Namespace,
-    _router: Forwarder,
 }
 
 impl Network {
@@ -282,6 +283,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        self.writer.flush().unwrap();
+        let flushed = self.writer.flush();
+        assert!(flushed.is_ok() || std::thread::panicking(), "{flushed:?}");
     }
 }

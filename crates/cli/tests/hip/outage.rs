@@ -140,7 +140,7 @@ fn connections_outlive_the_limits_of_the_kernel() {
 /// The control experiment, with the setting in the file, which is read again while the daemon runs.
 fn without_the_hold_connections_end() {
     let (place, network) = (Place::new("outage-without"), Network::new(None));
-    let [mobile, server] = talking(&place, &network, "udp");
+    let [mut mobile, server] = talking(&place, &network, "udp");
     let hit = IpAddr::from(server.hit());
     let mut connection = connected(&network.mobile, hit, &network.server);
     mobile.write("hip.toml", "[user_timeout]\nenabled = false\n");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdover_host::Process;
 use holdover_host::control_client::answers;
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 use holdover_testbed::Namespace;
 
 use crate::Test;
@@ -25,8 +25,8 @@ fn start_agent(place: &Place, name: &str, namespace: &Namespace, interface: &str
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
     command.args(["agent", "run", "--foreground", "--interface", interface]);
     command.arg("--config").arg(path("toml")).arg("--socket").arg(path("sock"));
-    let mut agent = Process::start(namespace, command, Output::Log(path("log"))).unwrap();
-    agent.until(PATIENCE, || answers(&path("sock"))).unwrap_or_else(|unready| panic!("not up: {unready}"));
+    let mut agent = Process::start(namespace, command, LogTo::File(path("log"))).unwrap();
+    agent.wait_until_ok(PATIENCE, || answers(&path("sock"))).unwrap_or_else(|error| panic!("not up: {error}"));
     agent
 }
 

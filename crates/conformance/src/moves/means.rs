@@ -13,7 +13,7 @@ use holdover_hipd::control;
 use holdover_hipd::status::PeerStatus;
 use holdover_host::Process;
 use holdover_host::control_client::answers;
-use holdover_host::process::Output;
+use holdover_host::process::{LogTo, WaitError};
 use holdover_testbed::multipath::{self, Role};
 use holdover_testbed::{Namespace, NamespaceError, Netlink, NetlinkError};
 
@@ -27,8 +27,8 @@ pub enum MeansError {
     Failed { what: String, source: io::Error },
     #[error("`{command}`: {output}")]
     Command { command: String, output: String },
-    #[error("{what} within {} s: {log}", PATIENCE.as_secs())]
-    Late { what: &'static str, log: String },
+    #[error("{what}: {error}")]
+    Late { what: &'static str, error: WaitError },
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     #[error(transparent)]
@@ -62,12 +62,12 @@ impl Drop for Directory {
 /// Starts a daemon in a namespace, which is to be started by the thread that drops it.
 fn start(namespace: &Namespace, command: Command, log: PathBuf) -> Result<Process, MeansError> {
     let named = command.get_program().to_string_lossy().into_owned();
-    Process::start_confined(namespace, command, Output::Log(log)).map_err(failed(named))
+    Process::start_confined(namespace, command, LogTo::File(log)).map_err(failed(named))
 }
 
-/// Waits until something is so.
-fn until(process: &mut Process, what: &'static str, is_so: impl FnMut() -> bool) -> Result<(), MeansError> {
-    process.until(PATIENCE, is_so).map_err(|unready| MeansError::Late { what, log: unready.log })
+/// Waits until `condition` is true; the error says `what` is not.
+fn until(process: &mut Process, what: &'static str, condition: impl FnMut() -> bool) -> Result<(), MeansError> {
+    process.wait_until(PATIENCE, condition).map_err(|error| MeansError::Late { what, error })
 }
 
 /// A host with `holdover hip`.
@@ -123,7 +123,8 @@ impl HipHost {
         command.args(["hip", self.serves.unwrap_or("up"), "--verbose", "--dir"]).arg(&self.directory);
         command.arg("--socket").arg(self.socket()).args((!wake).then_some("--no-wake"));
         let mut daemon = start(namespace, command, self.directory.join("log"))?;
-        until(&mut daemon, "`holdover hip` is not up", || answers(&self.socket()))?;
+        let is_up = daemon.wait_until_ok(PATIENCE, || answers(&self.socket()));
+        is_up.map_err(|error| MeansError::Late { what: "`holdover hip` is not up", error })?;
         self.daemon = Some(daemon);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use holdover_gatewayd::ClusterStatus;
-use holdover_testbed::gateway::{Cut, Site, Store, Transfer};
+use holdover_testbed::gateway::{Cut, Etcd, Site, Transfer};
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
@@ -34,7 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// Routers, a mobile host at the first one, and etcd on the backbone.
 pub(crate) struct Cluster {
     pub(crate) site: Site,
-    store: Store,
+    store: Etcd,
 }
 
 /// The lease in these tests.
@@ -47,7 +47,7 @@ fn path(kind: &str, name: &str) -> PathBuf {
 impl Cluster {
     pub(crate) fn new(name: &str, routers: u8) -> Self {
         let site = Site::new(routers, 1, holdover_base::Duration::ZERO, path("key", name)).unwrap();
-        let store = Store::start(site.backbone(), Site::store_address(), path("etcd", name)).unwrap();
+        let store = Etcd::start(site.backbone(), Site::store_address(), path("etcd", name)).unwrap();
         Self { site, store }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdover_filter::Presence;
 use holdover_gatewayd::control::Standing;
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 use holdover_host::{Process, clock};
 use holdover_mobility::registration::{Key, Registrant};
 use holdover_testbed::Namespace;
@@ -81,7 +81,7 @@ fn a_port_of_the_bridge_that_goes_down(_: &Namespace) {
 }
 
 fn start(namespace: &Namespace, command: Command, needed: &str) -> Process {
-    let started = Process::start(namespace, command, Output::Discarded);
+    let started = Process::start(namespace, command, LogTo::Nothing);
     started.unwrap_or_else(|error| panic!("{needed} is needed: {error}"))
 }
 
@@ -110,7 +110,7 @@ fn leases_of_dnsmasq(_: &Namespace) {
     assert_eq!(gateway.says(mobile, "present").as_secs(), 0);
     // On SIGTERM the client releases the lease.
     client.signal(Signal::TERM).unwrap();
-    client.ends(crate::hosts::SOON).unwrap();
+    client.wait_timeout(crate::hosts::SOON).unwrap().expect("it ends");
     gateway.says(mobile, "away");
     assert_eq!(gateway.mobile(mobile).unwrap().away_by, ["lease"]);
     // Any packet from it shows that it is present.

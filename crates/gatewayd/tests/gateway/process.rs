@@ -21,10 +21,13 @@ use rustix::process::Signal;
 /// The environment variable with the daemon's directory.
 const DIRECTORY: &str = "HOLDOVER_TEST_GATEWAY_DIRECTORY";
 
+/// The environment variable with which a daemon logs more, and its log is printed at its end.
+const LOG: &str = "HOLDOVER_TEST_LOG";
+
 /// Runs the daemon if this process was started for that role.
 pub(crate) fn role() -> Option<ExitCode> {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY)?);
-    let level = if std::env::var_os("HOLDOVER_TEST_LOG").is_some() { LogLevel::Debug } else { LogLevel::Error };
+    let level = if std::env::var_os(LOG).is_some() { LogLevel::Debug } else { LogLevel::Error };
     holdover_host::log::start(&Log { level, ..Log::default() }).expect("the first log");
     let config = Config::read(&directory.join("gateway.toml")).expect("written by the test");
     mount_pins(&config);
@@ -165,19 +168,27 @@ impl Gateway {
 
     /// Waits for the end of the daemon; returns whether it succeeded.
     pub(crate) fn ends(&mut self, within: Duration) -> bool {
-        let ended = self.running().ends(within).expect("the daemon is still running");
+        let ended = self.running().wait_timeout(within).unwrap().expect("the daemon is still running");
         self.0.kill();
         ended.success()
     }
 
     fn running(&mut self) -> &mut Process {
-        self.0.process().as_mut().unwrap()
+        self.0.process().unwrap()
     }
 
     /// Files of mobile hosts for which packets wait.
     pub(crate) fn files(&self) -> usize {
         let entries = std::fs::read_dir(self.0.directory().join("packets").join(MOBILE_FACING)).into_iter().flatten();
         entries.filter(|entry| entry.as_ref().unwrap().file_name() != "lock").count()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::env::var_os(LOG).is_some() {
+            eprintln!("{}", self.0.log());
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use holdover_host::Process;
-use holdover_host::process::{Output, find};
+use holdover_host::process::{LogTo, find};
 use holdover_testbed::gateway::{Cut, MOBILE_FACING, Transfer, World};
 use holdover_testbed::{Namespace, Netlink, Route};
 
@@ -21,12 +21,12 @@ pub(crate) const VRRP: &[Test] = &[
     ("keepalived_accepts_the_guides_configuration", keepalived_accepts_the_recipe),
 ];
 
-/// Finds bird: named by `HOLDOVER_BIRD`, or in `PATH`.
+/// Finds bird: named by `HOLDOVER_BIRD`, or in `PATH` or `/usr/sbin`.
 pub(crate) fn find_bird() -> Result<PathBuf, String> {
     find("HOLDOVER_BIRD", "bird", "bird2")
 }
 
-/// Finds keepalived: named by `HOLDOVER_KEEPALIVED`, or in `PATH`.
+/// Finds keepalived: named by `HOLDOVER_KEEPALIVED`, or in `PATH` or `/usr/sbin`.
 pub(crate) fn find_keepalived() -> Result<PathBuf, String> {
     find("HOLDOVER_KEEPALIVED", "keepalived", "keepalived")
 }
@@ -46,7 +46,7 @@ impl Daemon {
         let mut command = Command::new(program);
         let place = directory.display().to_string();
         command.args(arguments.iter().map(|argument| argument.replace("{}", &place)));
-        Self { process: Process::start(namespace, command, Output::Discarded).unwrap(), directory }
+        Self { process: Process::start(namespace, command, LogTo::Nothing).unwrap(), directory }
     }
 }
 

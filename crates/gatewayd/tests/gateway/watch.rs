@@ -1,5 +1,6 @@
 //! Compares the ACKs that a fixed host receives with those that its mobile host has sent.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +32,15 @@ pub(crate) struct Watcher {
 }
 
 /// The next packet of a host on a socket: its ACK number and window, if it is TCP and has one.
-fn next(socket: &FrameSocket, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
+fn next(socket: &FrameSocket, from: IpAddr) -> io::Result<Option<Option<(Seq, u16, Flags)>>> {
     let mut buffer = vec![0; 70_000];
-    let (_, frame) = socket.receive(&mut buffer)?;
+    let Some((_, frame)) = socket.receive(&mut buffer)? else { return Ok(None) };
+    Ok(Some(frame.get(14..).and_then(|ip| ack_of(ip, from))))
+}
+
+/// ACK number, window and flags of a packet, if it is TCP of this host and has an ACK.
+fn ack_of(ip: &[u8], from: IpAddr) -> Option<(Seq, u16, Flags)> {
     // Parse headers only: the device may have to fill in checksums, and GSO packets hold several segments.
-    let ip = frame.get(14..)?;
     let found = Packet::parse(Bytes::copy_from_slice(ip)).ok();
     let number = |at: usize| Some(u32::from_be_bytes(ip.get(at..at + 4)?.try_into().ok()?));
     let by_hand = || {
@@ -51,7 +56,7 @@ fn next(socket: &FrameSocket, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>>
     };
     let parsed = found.as_ref().filter(|packet| packet.src == from).and_then(Packet::tcp);
     let seen = parsed.map(|segment| (segment.ack, segment.window, segment.flags)).or_else(by_hand);
-    Some(seen.filter(|(_, _, flags)| flags.contains(Flags::ACK)))
+    seen.filter(|(_, _, flags)| flags.contains(Flags::ACK))
 }
 
 impl Watcher {
@@ -70,7 +75,8 @@ impl Watcher {
         Self { is_over, thread }
     }
 
-    /// Returns the observed packets. Fails if the fixed host ever received an ACK that the mobile host had not sent.
+    /// Returns the observed packets. Fails if the fixed host ever received an ACK that the mobile host had not sent, or if frames
+    /// were not captured.
     #[track_caller]
     pub(crate) fn ends(self) -> Watched {
         self.is_over.store(true, Ordering::SeqCst);
@@ -79,15 +85,16 @@ impl Watcher {
 }
 
 fn watch([near, far]: [FrameSocket; 2], mobile: IpAddr, is_over: &AtomicBool) -> Result<Watched, String> {
+    let failed = |error: io::Error| error.to_string();
     let (mut watched, mut acked) = (Watched::default(), None::<Seq>);
     loop {
         let ends = is_over.load(Ordering::SeqCst);
         let mut shown = Vec::new();
-        while let Some(seen) = next(&far, mobile) {
+        while let Some(seen) = next(&far, mobile).map_err(failed)? {
             shown.extend(seen);
         }
         // Packets received there were sent before, so they have been captured here by now.
-        while let Some(seen) = next(&near, mobile) {
+        while let Some(seen) = next(&near, mobile).map_err(failed)? {
             if let Some((ack, window, flags)) = seen.filter(|(_, _, flags)| !flags.contains(Flags::RST)) {
                 let begins = flags.contains(Flags::SYN);
                 acked = Some(acked.filter(|_| !begins).map_or(ack, |acked| acked.max(ack)));
@@ -103,7 +110,8 @@ fn watch([near, far]: [FrameSocket; 2], mobile: IpAddr, is_over: &AtomicBool) ->
             }
         }
         if ends {
-            return Ok(watched);
+            let dropped = near.dropped().map_err(failed)? + far.dropped().map_err(failed)?;
+            return if dropped == 0 { Ok(watched) } else { Err(format!("{dropped} frames were not captured")) };
         }
         std::thread::sleep(Duration::from_millis(1));
     }

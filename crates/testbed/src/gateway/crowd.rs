@@ -21,12 +21,13 @@ use crate::Forwarder;
 /// Hosts and link. Ends with this value.
 #[derive(Debug)]
 pub struct Crowd {
+    // It ends before the namespaces of its devices.
+    _forwarder: Forwarder,
     fixed: Namespace,
     router: Namespace,
     mobiles: Namespace,
     count: u32,
     air: Arc<Air>,
-    _forwarder: Forwarder,
 }
 
 /// What a mobile host does when it returns.
@@ -134,7 +135,7 @@ impl Crowd {
         let (carried, mut buffer) = (Arc::clone(&air), BytesMut::new());
         let turn = move |_: &[Tun]| carried.carry(&mut buffer);
         let forwarder = Forwarder::start("air", Arc::clone(&air.devices), turn)?;
-        Ok(Self { fixed, router, mobiles, count: count.min(Self::MOST), air, _forwarder: forwarder })
+        Ok(Self { _forwarder: forwarder, fixed, router, mobiles, count: count.min(Self::MOST), air })
     }
 
     fn open_tap(router: &Namespace, rate: BitRate) -> Result<Tun, WorldError> {

@@ -5,15 +5,15 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use holdover_host::process::{Output, find};
+use holdover_host::process::{LogTo, find};
 use holdover_host::{Namespace, Process};
 
 use super::WorldError;
 
 /// A running etcd, and its directory, both removed on drop.
-pub struct Store {
+pub struct Etcd {
     namespace: Namespace,
     address: IpAddr,
     program: PathBuf,
@@ -30,7 +30,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// The port for clients.
 const CLIENTS: u16 = 2379;
 
-/// Finds the program: by `HOLDOVER_ETCD`, which names it or its directory, or in `PATH`.
+/// Finds the program: by `HOLDOVER_ETCD`, which names it or its directory, or in `PATH` or `/usr/sbin`.
 ///
 /// # Errors
 /// Advice if it is missing.
@@ -38,16 +38,17 @@ pub fn find_etcd() -> Result<PathBuf, String> {
     find("HOLDOVER_ETCD", "etcd", "etcd-server")
 }
 
-impl Store {
+impl Etcd {
     /// Starts etcd in a namespace, at one of its addresses. `directory` must not exist.
     ///
     /// # Errors
     /// There is none, or it does not start.
     pub fn start(namespace: &Namespace, address: IpAddr, directory: PathBuf) -> Result<Self, WorldError> {
         let program = find_etcd().map_err(WorldError::Store)?;
-        let mut store = Self { namespace: namespace.clone(), address, program, directory, process: None };
-        store.restart()?;
-        Ok(store)
+        super::make_directory(&directory)?;
+        let mut this = Self { namespace: namespace.clone(), address, program, directory, process: None };
+        this.restart()?;
+        Ok(this)
     }
 
     /// The URL of etcd's clients for an address.
@@ -62,7 +63,7 @@ impl Store {
     pub fn restart(&mut self) -> Result<(), WorldError> {
         let (client, peer) = (Self::endpoint(self.address), format!("http://{}:2380", self.address));
         let mut command = Command::new(&self.program);
-        command.arg("--data-dir").arg(&self.directory);
+        command.arg("--data-dir").arg(self.directory.join("data"));
         for (option, value) in [
             ("--listen-client-urls", &client),
             ("--advertise-client-urls", &client),
@@ -72,9 +73,9 @@ impl Store {
         ] {
             command.arg(option).arg(value);
         }
-        let mut process = Process::start(&self.namespace, command, Output::Discarded)?;
-        let answers = process.until(STARTS_WITHIN, || self.health().is_ok());
-        answers.map_err(|unready| WorldError::Store(unready.to_string()))?;
+        let mut process = Process::start(&self.namespace, command, LogTo::File(self.directory.join("log")))?;
+        let answers = process.wait_until_ok(STARTS_WITHIN, || self.health().map_err(io::Error::other));
+        answers.map_err(|error| WorldError::Store(error.to_string()))?;
         self.process = Some(process);
         Ok(())
     }
@@ -84,7 +85,7 @@ impl Store {
         self.process = None;
     }
 
-    /// The directory of its data.
+    /// The directory of its data and its log.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -108,31 +109,66 @@ impl Store {
         };
         let exchange = || -> io::Result<String> {
             let mut stream = TcpStream::connect_timeout(&(self.address, CLIENTS).into(), ANSWERS_WITHIN)?;
-            stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
             stream.write_all(request.as_bytes())?;
-            // In HTTP/1.0 the answer ends with the connection.
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
+            read_to_end(&mut stream, Instant::now() + ANSWERS_WITHIN)
         };
         let failed = |error: &dyn fmt::Display| WorldError::Store(error.to_string());
         let answer = self.namespace.enter(exchange)?.map_err(|error| failed(&error))?;
-        match answer.split_once("\r\n\r\n") {
-            Some((head, body)) if head.contains(" 200 OK\r\n") => serde_json::from_str(body).map_err(|it| failed(&it)),
-            _ => Err(WorldError::Store(answer)),
+        let body = body_of(&answer).map_err(WorldError::Store)?;
+        serde_json::from_str(body).map_err(|error| failed(&error))
+    }
+}
+
+/// In HTTP/1.0 the answer ends with the connection.
+fn read_to_end(stream: &mut TcpStream, until: Instant) -> io::Result<String> {
+    let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => return String::from_utf8(answer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+            len => answer.extend_from_slice(&buffer[..len]),
         }
     }
 }
 
-impl Drop for Store {
+/// The body of an HTTP answer.
+///
+/// # Errors
+/// The status line and the body of an answer other than 2xx.
+fn body_of(answer: &str) -> Result<&str, String> {
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("it closed the connection without an answer")?;
+    let status = head.lines().next().unwrap_or_default();
+    let is_success = status.split(' ').nth(1).is_some_and(|code| code.starts_with('2'));
+    if is_success { Ok(body) } else { Err(format!("{status}: {}", body.trim())) }
+}
+
+impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("Etcd").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_other_than_a_success_is_reported_by_status_and_body() {
+        assert_eq!(body_of("HTTP/1.0 200 OK\r\nA: b\r\n\r\n{}"), Ok("{}"));
+        assert_eq!(body_of("HTTP/1.1 201 Created\r\n\r\n{}"), Ok("{}"));
+        let refused = body_of("HTTP/1.0 503 Service Unavailable\r\nA: b\r\n\r\n{\"health\":\"false\"}\n").unwrap_err();
+        assert_eq!(refused, "HTTP/1.0 503 Service Unavailable: {\"health\":\"false\"}");
+        assert!(body_of("").unwrap_err().contains("without an answer"));
     }
 }

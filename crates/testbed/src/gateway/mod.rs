@@ -16,7 +16,7 @@ use std::path::Path;
 
 pub use crowd::{Crowd, Return};
 pub use error::WorldError;
-pub use etcd::{Store, find_etcd};
+pub use etcd::{Etcd, find_etcd};
 pub use line::Line;
 pub use process::{GatewayProcess, MakeCommand};
 pub use site::Site;

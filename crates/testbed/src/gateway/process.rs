@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use holdover_host::process::Output;
+use holdover_host::process::LogTo;
 use holdover_host::{Namespace, Process, control_client};
 use rustix::process::Signal;
 
@@ -14,7 +14,7 @@ use super::WorldError;
 /// The command to run, given the directory with `gateway.toml`, in which the daemon creates `gateway.sock`.
 pub type MakeCommand = fn(&Path) -> Command;
 
-/// A daemon, and the directory that it shares with its predecessors and successors. Both end with this value.
+/// A daemon, and the directory that it shares with its predecessors and successors, with their log. Both end with this value.
 pub struct GatewayProcess {
     namespace: Namespace,
     directory: PathBuf,
@@ -55,9 +55,10 @@ impl GatewayProcess {
     /// # Errors
     /// See [`Self::start`].
     pub fn restart(&mut self) -> Result<(), WorldError> {
-        let mut process = Process::start(&self.namespace, (self.command)(&self.directory), Output::Errors)?;
-        let answers = process.until(STARTS_WITHIN, || control_client::answers(&self.socket()));
-        answers.map_err(|unready| WorldError::Daemon(unready.to_string()))?;
+        let log = LogTo::File(self.log_file());
+        let mut process = Process::start(&self.namespace, (self.command)(&self.directory), log)?;
+        let answers = process.wait_until_ok(STARTS_WITHIN, || control_client::answers(&self.socket()));
+        answers.map_err(|error| WorldError::Daemon(error.to_string()))?;
         self.process = Some(process);
         Ok(())
     }
@@ -72,9 +73,19 @@ impl GatewayProcess {
         &self.directory
     }
 
+    /// The output of all daemons so far.
+    pub fn log(&self) -> String {
+        let log = std::fs::read(self.log_file()).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.directory.join("gateway.log")
+    }
+
     /// The process, while there is one.
-    pub fn process(&mut self) -> &mut Option<Process> {
-        &mut self.process
+    pub fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
     }
 
     /// `kill -9`. Does nothing if it has ended.
@@ -88,9 +99,12 @@ impl Drop for GatewayProcess {
         if let Some(process) = &mut self.process {
             // So that it detaches its programs. It may have ended meanwhile, and is killed if it does not end.
             let _ = process.signal(Signal::TERM);
-            process.ends(ENDS_WITHIN);
+            let _ = process.wait_timeout(ENDS_WITHIN);
         }
         self.kill();
+        if std::thread::panicking() {
+            eprintln!("the daemon of a failed test:\n{}", self.log());
+        }
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -12,7 +12,7 @@ use holdover_host::{Namespace, Route, sysctl};
 
 use super::wire::Wire;
 use super::world::{inside, know_carrier};
-use super::{MOBILE_FACING, Store, World, WorldError};
+use super::{Etcd, MOBILE_FACING, World, WorldError};
 
 /// A [`World`] whose router is the first of several. Its mobile hosts are at the first one's radio.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl Site {
     /// The same for a member of a cluster, whose name is a letter, with other settings of `[cluster]`.
     pub fn cluster(&self, number: usize, settings: &str) -> String {
         let name = Self::gateway_name(number);
-        let endpoint = Store::endpoint(Self::store_address());
+        let endpoint = Etcd::endpoint(Self::store_address());
         let cluster = format!("[cluster]\nname = \"{name}\"\nendpoints = [\"{endpoint}\"]\n{settings}");
         self.handoff(number, &[]) + &cluster
     }

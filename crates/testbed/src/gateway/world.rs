@@ -27,16 +27,17 @@ pub enum Cut {
 /// A fixed host, a router, a bridge whose ports are the link, and mobile hosts, each in its own namespace.
 #[derive(Debug)]
 pub struct World {
+    // Wires end before the namespaces of their devices.
+    _wire: Option<Wire>,
+    /// The link, if it is not the bridge.
+    link: Option<Wire>,
     fixed: Namespace,
     router: Namespace,
     /// The namespace of the bridge: its own, or the router's.
     bridge: Namespace,
     mobiles: Vec<Namespace>,
     is_v6: bool,
-    _wire: Option<Wire>,
     plan: LinkPlan,
-    /// The link, if it is not the bridge.
-    link: Option<Wire>,
 }
 
 /// The link between the router and the mobile hosts.
@@ -97,7 +98,7 @@ impl World {
         let (fixed, router) = (new("fixed")?, new("router")?);
         let bridge = if plan == LinkPlan::Bridge { new("bridge")? } else { router.clone() };
         let mobiles = (0..mobiles).map(|_| new("mobile")).collect::<Result<Vec<_>, _>>()?;
-        let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None, plan, link: None };
+        let mut world = Self { _wire: None, link: None, fixed, router, bridge, mobiles, is_v6, plan };
         // A bridge is created first, so that the ends of a veth pair have different indices: Linux handles the
         // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`).
         match plan {

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use holdover_testbed::gateway::{
-    GatewayProcess, LIMIT, MakeCommand, Site, Store, Transfer, WorldError, make_directory,
-};
+use holdover_testbed::gateway::{Etcd, GatewayProcess, LIMIT, MakeCommand, Site, Transfer, WorldError, make_directory};
 
 use super::case::{
     ALL_BYTES, BEFORE_BYTES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, await_bytes, go_on_unless,
@@ -26,7 +24,7 @@ const NAP: Duration = Duration::from_millis(20);
 /// The gateways of one variant, on the routers of a site, and their store.
 struct Gateways {
     processes: Vec<GatewayProcess>,
-    store: Option<Store>,
+    store: Option<Etcd>,
 }
 
 /// One transfer while its mobile host is away, in a network of several routers: two, or as many as the cluster has.
@@ -105,7 +103,7 @@ impl Gateways {
         stop: &AtomicBool,
     ) -> Result<Self, DemoError> {
         let store = match cluster {
-            Some(_) => Some(Store::start(site.backbone(), Site::store_address(), directory.join("etcd"))?),
+            Some(_) => Some(Etcd::start(site.backbone(), Site::store_address(), directory.join("etcd"))?),
             None => None,
         };
         let mut gateways = Self { processes: Vec::new(), store };

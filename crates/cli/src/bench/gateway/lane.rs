@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use holdover_gatewayd::bench::Baseline;
-use holdover_host::Process;
 use holdover_testbed::gateway::{GatewayProcess, Line, MOBILE_FACING};
 use serde::Serialize;
 
@@ -86,7 +85,7 @@ impl Way {
             (Lane::Observe | Lane::Buffer | Lane::Split | Lane::MTcp, Some(router), _) => {
                 let sections = format!("[mobiles]\nmode = \"{}\"\n[programs]\npinned = false\n", lane.name());
                 let mut process = GatewayProcess::start(router, place(lane, round), &sections, daemon)?;
-                let id = process.process().as_ref().map(Process::id);
+                let id = process.process().map(|process| process.id());
                 (Router::Gateway { _process: process }, id.into_iter().collect())
             }
             (Lane::Haproxy, Some(_), Some(program)) => {

@@ -110,7 +110,9 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     let program = proxy::find(haproxy);
     let version = program.as_deref().map(proxy::version).transpose()?;
     if program.is_none() {
-        eprintln!("gateway: not compared with HAProxy, which is not in PATH: --haproxy or HOLDOVER_HAPROXY names it");
+        eprintln!(
+            "gateway: not compared with HAProxy, which is not in PATH or /usr/sbin: --haproxy or HOLDOVER_HAPROXY names it"
+        );
     }
     exit_on_signals("nothing was measured to its end".to_owned())?;
     // Both ends of 1,000 connections, and namespaces.

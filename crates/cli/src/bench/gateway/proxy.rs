@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use holdover_host::Process;
-use holdover_host::process::{self, Output};
+use holdover_host::process::{self, LogTo};
 use holdover_testbed::gateway::Line;
 
 use super::Failed;
 
-/// Finds the program: the named one, or that of `HOLDOVER_HAPROXY`, which may name its directory, or the one in `PATH`. `None` if there
+/// Finds the program: the named one, or that of `HOLDOVER_HAPROXY`, which may name its directory, or the one in `PATH` or `/usr/sbin`. `None` if there
 /// is none.
 pub(super) fn find(named: Option<&Path>) -> Option<PathBuf> {
     named.map(Path::to_owned).or_else(|| process::find("HOLDOVER_HAPROXY", "haproxy", "haproxy").ok())
@@ -56,7 +56,7 @@ impl Proxy {
         fs::write(&config, text)?;
         let mut command = Command::new(program);
         command.arg("-db").arg("-q").arg("-f").arg(&config);
-        match Process::start(router, command, Output::Discarded) {
+        match Process::start(router, command, LogTo::Stderr) {
             Ok(process) => Ok(Self { process, config }),
             Err(error) => {
                 let _ = fs::remove_file(config);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use holdover_gatewayd::bench::Tables;
 use holdover_gatewayd::status::Status;
-use holdover_host::Process;
 use holdover_testbed::gateway::{Crowd, GatewayProcess, MOBILE_FACING};
 
 use super::Failed;
@@ -41,7 +40,7 @@ impl Daemon {
         let directory = scratch_directory("gateway-hosts");
         let sections = "[mobiles]\nmode = \"buffer\"\n[programs]\npinned = false\n";
         let mut process = GatewayProcess::start(crowd.router(), directory, sections, daemon)?;
-        let id = process.process().as_ref().map(Process::id).ok_or("the daemon has ended")?;
+        let id = process.process().map(|process| process.id()).ok_or("the daemon has ended")?;
         let tables = Tables::of(id)?;
         Ok(Self { process, id, tables, router: crowd.router().clone() })
     }
