@@ -220,7 +220,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("holdover-answers-{}", std::process::id()));
         assert_eq!(answers(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
         let listener = UnixListener::bind(&path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
         let serve = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let mut request = String::new();
