@@ -75,7 +75,7 @@ pub const fn has_room(connections: usize, most: usize, was_full: bool) -> bool {
     connections < if was_full { most - most / EVICTED_PART } else { most }
 }
 
-/// The connections to remove. Without room these are all connections that have been over or unanswered for [`LINGER_WITHOUT_ROOM`], such as
+/// The connections to remove. Without room these are all connections that have been over or unanswered for a second, such as
 /// those of a SYN flood, and at least a sixteenth of all: first others that are over, then unanswered ones, if they are many, then one-sided
 /// ones; within each class those idle for longest.
 #[must_use]
