@@ -156,7 +156,10 @@ fn over_or<T>(joined: std::thread::Result<T>) -> T {
 }
 
 fn ready(socket: Socket, options: SocketOptions) -> Result<TcpStream, TransferError> {
-    socket.set_tcp_user_timeout(options.user_timeout).map_err(failed("a socket's options"))?;
+    // MPTCP sockets refuse the option, also with a value of 0.
+    if options.user_timeout.is_some() {
+        socket.set_tcp_user_timeout(options.user_timeout).map_err(failed("a socket's options"))?;
+    }
     let stream = TcpStream::from(OwnedFd::from(socket));
     let set = stream.set_read_timeout(Some(TURN)).and_then(|()| stream.set_write_timeout(Some(TURN)));
     set.and_then(|()| stream.set_nodelay(true)).map_err(failed("a socket's options"))?;
