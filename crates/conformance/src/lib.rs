@@ -1,6 +1,6 @@
 //! Measures how this machine's kernel behaves around outages, and how it does with the agent, the gateway and host identity.
 //!
-//! [`kernel`] runs the experiments of `holdover_testbed::conformance` and compares the kernel with the profiles that copy it. The others
+//! [`kernel`] runs the experiments of `holdover_testbed::experiments` and compares the kernel with the profiles that copy it. The others
 //! are grids of transfers on kernels in network namespaces, each a [`Grid`] with bounds: [`agent`] across outages, [`agent_links`] on
 //! links with carrier and neighbours, [`gateway`] across absences, and [`moves`] to other addresses. [`measure`] makes the runs of a grid.
 //! [`kernel_matrix`] makes transfers between Holdover's TCP and the kernel's under combinations of settings. Every result is a report: a

@@ -1,4 +1,4 @@
-//! The engine: connects the state machines ([`Diverter`], [`Prober`], [`Waker`]) with the path, the store and the
+//! The engine: connects the state machines ([`Diverter`], [`Prober`], [`Waker`]) with the path, the packet files and the
 //! sender.
 //!
 //! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their
@@ -39,11 +39,11 @@ use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::Interface;
 use crate::network::{Network, destination};
+use crate::packet_files::{PacketFiles, Stored};
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Seen, Sign};
 use crate::presence::SourceReport;
 use crate::sender::Sender;
 use crate::split::Splitter;
-use crate::store::{Store, Stored};
 use crate::waker::{Waker, Woken};
 use crate::watch::{LinkNotification, Watch};
 pub(crate) use attachments::{Attachments, Hearing};
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     watch: Watch,
     tun: Tun,
     path: KernelPath,
-    store: Store,
+    packet_files: PacketFiles,
     sender: Sender,
     icmp_errors: IcmpErrors,
     diverter: Diverter<Stored>,
@@ -169,14 +169,14 @@ impl Engine {
 
     /// Reads diverted packets. Returns whether there may be more.
     pub(crate) fn handle_diverted(&mut self, now: Instant) -> Result<bool, EngineError> {
-        let Self { tun, path, store, diverter, buffer, .. } = self;
+        let Self { tun, path, packet_files, diverter, buffer, .. } = self;
         for _ in 0..BATCH {
             let Some((offload, packet)) = tun.recv_offloaded(buffer)? else { return Ok(false) };
             // The device has no address of its own; multicast is the kernel's own.
             let Some(address) = destination(&packet).filter(|address| !address.is_multicast()) else { continue };
             let mobile = path.host_of(address);
             let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
-                let appended = store.append(mobile, now, offload, &packet);
+                let appended = packet_files.append(mobile, now, offload, &packet);
                 appended.inspect_err(|error| tracing::warn!(%error, %mobile, "cannot store a packet")).ok()
             });
             if let Err(loss) = stored {

@@ -4,7 +4,7 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`path`] | eBPF programs on the mobile-facing interface, which divert packets and report mobile hosts |
-//! | `store` | buffered packets, in files that outlive the process |
+//! | `packet_files` | buffered packets, in files that outlive the process |
 //! | `waker` | TCP connections of mobile hosts: release of the ACKs that the programs hold back |
 //! | `sender`, `icmp_errors` | releases packets, probes mobile hosts, sends ICMP errors |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
@@ -34,12 +34,12 @@ mod icmp_errors;
 mod interface;
 pub mod metrics;
 pub mod network;
+mod packet_files;
 pub mod path;
 mod presence;
 mod sender;
 mod split;
 pub mod status;
-mod store;
 mod waker;
 mod watch;
 

@@ -15,7 +15,7 @@
 //! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an optional [`Impairment`] in each direction, and
 //!    writes a capture of the packets that cross the device. The project's own TCP ([`holdover_tcp::Endpoint`]) is such an endpoint.
 //! 6. [`world`] runs a world of the simulator with real kernels in place of hosts.
-//! 7. [`conformance`] runs the same experiments about outages on the kernel and on the profiles that model it.
+//! 7. [`experiments`] runs the same experiments about outages on the kernel and on the profiles that model it.
 //! 8. [`doctor`] checks which of these the machine supports.
 //! 9. [`access`] is a network of hosts whose addresses change, [`multipath`] and [`wireguard`] what kernels have for such hosts;
 //!    [`advertiser`] is a router whose hosts configure themselves.
@@ -54,10 +54,10 @@
 pub mod access;
 pub mod advertiser;
 mod capture;
-pub mod conformance;
 mod counters;
 pub mod doctor;
 mod endpoint;
+pub mod experiments;
 mod forwarder;
 mod frame_socket;
 pub mod gateway;

@@ -5,7 +5,7 @@ mod page;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use holdover_testbed::conformance::{self, Case, CaseResult, Experiment, Length, Verdict};
+use holdover_testbed::experiments::{self, Case, CaseResult, Experiment, Length, Verdict};
 use holdover_testbed::{Congestion, Lateness, Namespace};
 
 use crate::{About, Progress};
@@ -25,7 +25,7 @@ pub fn measure(
 
 /// The experiments and cases whose name contains `only`; those that take minutes `with_long` only.
 pub fn selected(only: Option<&str>, with_long: bool) -> Vec<Experiment> {
-    let mut experiments = conformance::experiments();
+    let mut experiments = experiments::experiments();
     for experiment in &mut experiments {
         let name = experiment.name;
         experiment.cases.retain(|case| {
@@ -112,7 +112,7 @@ fn try_case(experiment: &Experiment, case: &Case) -> Outcome {
     if !is_available(case.sender) {
         return Err(format!("this kernel does not have {}", case.sender.name()));
     }
-    conformance::try_case(experiment, case).map_err(|error| error.to_string())
+    experiments::try_case(experiment, case).map_err(|error| error.to_string())
 }
 
 /// The kernel loads modules on first use, also by a namespace's root.

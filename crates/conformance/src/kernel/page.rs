@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use holdover_testbed::conformance::{Evidence, Experiment, Measure, STATEMENTS, Statement, Tolerance, Value, Verdict};
+use holdover_testbed::experiments::{Evidence, Experiment, Measure, STATEMENTS, Statement, Tolerance, Value, Verdict};
 use serde::Serialize;
 
 use super::Outcome;

@@ -10,8 +10,8 @@ use holdover_gateway::divert::{Diverter, Standing};
 use super::Engine;
 use crate::handoff::protocol::Transfer;
 use crate::handoff::records::{MOST_RECORDS, Part, unpack};
+use crate::packet_files::Stored;
 use crate::path::Seen;
-use crate::store::Stored;
 
 /// How long connections wait for further records before they are woken together.
 const TOGETHER: Duration = Duration::from_millis(25);

@@ -7,10 +7,10 @@ use holdover_host::{NamespaceError, TunError};
 use crate::cluster::ClusterError;
 use crate::interface::InterfaceError;
 use crate::network::Network;
+use crate::packet_files::PacketFileError;
 use crate::path::PathError;
 use crate::presence::SecretError;
 use crate::split::SplitError;
-use crate::store::StoreError;
 
 /// The engine cannot be created, or has failed.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum EngineError {
     Split(#[from] SplitError),
     /// Packets cannot be stored.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    PacketFiles(#[from] PacketFileError),
     /// Packets cannot be diverted.
     #[error("cannot divert packets (/dev/net/tun, CAP_NET_ADMIN)")]
     Tun(#[from] TunError),

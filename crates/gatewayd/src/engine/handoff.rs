@@ -15,7 +15,7 @@ use crate::cluster::{Admission, Evidence};
 use crate::config::Waiting;
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::network::destination;
-use crate::store::Stored;
+use crate::packet_files::Stored;
 
 /// How long the end of the daemon waits for confirmations of other gateways.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
@@ -164,7 +164,7 @@ impl Engine {
         let now = clock::now();
         for (mobile, packets) in unconfirmed {
             let packets: Vec<(Offload, &[u8])> = packets.iter().filter_map(|bytes| split_offload(bytes)).collect();
-            if let Err(error) = self.store.prepend(mobile, now, &packets) {
+            if let Err(error) = self.packet_files.prepend(mobile, now, &packets) {
                 tracing::warn!(%error, %mobile, packets = packets.len(), "cannot store packets");
             }
         }
@@ -177,9 +177,9 @@ impl Engine {
         if !is_for_it || !self.serves(mobile) {
             return;
         }
-        let Self { store, diverter, .. } = self;
+        let Self { packet_files, diverter, .. } = self;
         let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
-            let appended = store.append(mobile, now, offload, packet);
+            let appended = packet_files.append(mobile, now, offload, packet);
             appended.inspect_err(|error| tracing::warn!(%error, %mobile, "cannot store a packet")).ok()
         });
         if let Err(loss) = stored {
@@ -205,7 +205,7 @@ impl Engine {
     /// Hands the next packet to the gateway to which its mobile host has moved. Returns whether there was room.
     pub(super) fn hand_on(&mut self, mobile: IpAddr, stored: Stored) -> bool {
         let Some(handoff) = &mut self.handoff else { return false };
-        match self.store.read(mobile, stored, &mut self.packet) {
+        match self.packet_files.read(mobile, stored, &mut self.packet) {
             Ok(offload) if self.packet.len() <= LONGEST_PACKET => {
                 handoff.hand_on(self.advanced_at, mobile, [&offload.to_bytes()[..], &self.packet].concat())
             }

@@ -23,10 +23,10 @@ use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::Interface;
 use crate::network::Network;
+use crate::packet_files::{PacketFiles, Restored};
 use crate::path::{KernelPath, PathError, Place};
 use crate::sender::Sender;
 use crate::split::Prepared;
-use crate::store::{Restored, Store};
 use crate::waker::Waker;
 use crate::watch::Watch;
 
@@ -43,7 +43,7 @@ impl Engine {
         let mut requests = Requests::open().map_err(socket("a netlink socket"))?;
         let interface = Interface::find(&mut requests, name)?;
         let networks = setup::networks(&interface, &mut requests, config)?;
-        let (store, restored) = Store::open(&config.buffer.directory.join(name))?;
+        let (packet_files, restored) = PacketFiles::open(&config.buffer.directory.join(name))?;
         let namespace = Namespace::current()?;
         let tun = tun(&namespace, &interface)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
@@ -63,7 +63,7 @@ impl Engine {
             watch: Watch::open(&interface).map_err(socket("a netlink socket"))?,
             tun,
             path,
-            store,
+            packet_files,
             sender: Sender::open().map_err(socket("a packet socket"))?,
             icmp_errors: IcmpErrors::open(),
             diverter: setup::diverter(config),

@@ -9,9 +9,9 @@ use holdover_gateway::divert::{Loss, Standing};
 use super::attachments::{Attachments, Clearance, ELSEWHERE};
 use super::presence::is_asked;
 use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNCONFIRMED, UNRESOLVED};
+use crate::packet_files::Stored;
 use crate::path::Seen;
 use crate::sender::{Sent, set_reserved_flag};
-use crate::store::Stored;
 use crate::waker::is_redundant;
 
 /// If the packets of this many mobile hosts are refused in one turn, the interface itself is full.
@@ -60,7 +60,7 @@ impl Engine {
                 self.diverter.handle_busy(now + UNCONFIRMED, mobile);
                 continue;
             }
-            let sent = match self.store.read(mobile, stored, &mut self.packet) {
+            let sent = match self.packet_files.read(mobile, stored, &mut self.packet) {
                 Ok(_) if self.waker.is_some() && is_redundant(&self.path, &self.packet) => {
                     self.unsendable.redundant += 1;
                     Sent::Done
@@ -176,7 +176,7 @@ impl Engine {
     }
 
     pub(super) fn remove(&mut self, mobile: IpAddr, stored: Stored) {
-        if let Err(error) = self.store.remove(mobile, stored) {
+        if let Err(error) = self.packet_files.remove(mobile, stored) {
             tracing::warn!(%error, %mobile, "cannot remove a stored packet");
         }
     }

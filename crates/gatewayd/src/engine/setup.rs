@@ -10,8 +10,8 @@ use super::echo::Echo;
 use crate::config::{Config, FlowModes, Mode, ModeNetworks};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
+use crate::packet_files::Stored;
 use crate::path::{FlowPlace, ThesisPlace};
-use crate::store::Stored;
 
 /// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
 pub(super) fn first_link(config: &Config) -> LinkState {

@@ -12,19 +12,19 @@ use core::net::IpAddr;
 
 use super::association::Association;
 use super::local::Local;
-use super::paths::Status;
+use super::peer_addresses::Status;
 use super::reachability::Between;
 
 impl Association {
     /// The best destination of HIP packets.
     pub(super) fn best_for_control(&self, local: &Local) -> Option<IpAddr> {
-        self.paths.for_control(|dst| local.source_for(dst).is_some()).next()
+        self.peer_addresses.for_control(|dst| local.source_for(dst).is_some()).next()
     }
 
     /// The path of the `attempt`th transmission of a HIP packet: every other time the best one, in between the others in turn.
     pub(super) fn control_path(&self, local: &Local, attempt: u32) -> Option<Between> {
-        let destinations = self.paths.for_control(|dst| local.source_for(dst).is_some());
-        let is_left = |dst: &IpAddr| self.paths.status(*dst) == Some(Status::Deprecated);
+        let destinations = self.peer_addresses.for_control(|dst| local.source_for(dst).is_some());
+        let is_left = |dst: &IpAddr| self.peer_addresses.status(*dst) == Some(Status::Deprecated);
         let (left, present): (Vec<IpAddr>, Vec<IpAddr>) = destinations.partition(is_left);
         in_turn(&control_order(&local.locators, &present, &left), attempt)
     }

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::in_flight::Updates;
 use super::invitation::Presented;
 use super::local::Local;
-use super::paths::Paths;
+use super::peer_addresses::PeerAddresses;
 use super::reachability::Reachability;
 use super::via::RelayedPeer;
 use super::{Event, Failure, State};
@@ -26,7 +26,7 @@ use crate::identity::{Hit, HostIdentity};
 pub(super) struct Association {
     pub(super) peer: Hit,
     pub(super) state: State,
-    pub(super) paths: Paths,
+    pub(super) peer_addresses: PeerAddresses,
     /// Whether data reaches the peer on the path that it takes.
     pub(super) reachability: Reachability,
     /// I1, I2 or CLOSE, until it is answered.
@@ -169,7 +169,7 @@ impl Association {
         Self {
             peer,
             state: State::Unassociated,
-            paths: Paths::default(),
+            peer_addresses: PeerAddresses::default(),
             reachability: Reachability::default(),
             pending: None,
             solving: None,

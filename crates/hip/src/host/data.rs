@@ -221,7 +221,7 @@ impl Host {
     pub fn data_path(&mut self, now: Instant, peer: Hit, len: usize) -> Option<(IpAddr, EspSuite)> {
         let local = &self.local;
         let association = self.associations.get_mut(&peer).filter(|association| association.is_usable())?;
-        let dst = association.paths.destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some())?;
+        let dst = association.peer_addresses.destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some())?;
         let (_, dst) = association.route(local, (local.source_for(dst)?, dst));
         Some((dst, association.secured.as_ref()?.outbound.keys().suite))
     }
@@ -231,7 +231,7 @@ impl Host {
         let local = &self.local;
         let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
         association.is_some_and(|it| {
-            it.paths.destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some()).is_some()
+            it.peer_addresses.destination(now, len + OVERHEAD, |dst| local.source_for(dst).is_some()).is_some()
         })
     }
 
@@ -245,7 +245,7 @@ impl Host {
         let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
         let association = association.ok_or(DataError::NoAssociation)?;
         let local = &mut self.local;
-        let dst = association.paths.for_data(now, bytes, |dst| local.source_for(dst).is_some());
+        let dst = association.peer_addresses.for_data(now, bytes, |dst| local.source_for(dst).is_some());
         let Some(between) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))) else {
             association.check_again(local, now);
             return Err(DataError::NoPath);
@@ -281,7 +281,7 @@ impl Host {
         let taken = take(inbound)?;
         let is_newest = is_current && inbound.greatest() > before;
         association.note_alive(now);
-        association.paths.earn(now, outer_len);
+        association.peer_addresses.earn(now, outer_len);
         if is_newest {
             association.check_again(&mut self.local, now);
         }

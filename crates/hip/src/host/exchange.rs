@@ -216,7 +216,7 @@ impl Association {
             close_nonce: None,
         }));
         (self.made_at, self.used_at) = (Some(now), now);
-        self.paths.begin(between.1);
+        self.peer_addresses.begin(between.1);
         self.reachability.reset();
         self.updates.begin(between.0);
         self.enter(State::R2Sent, Some(now + local.config.exchange_complete));

@@ -278,7 +278,7 @@ impl Association {
         }));
         self.pending = None;
         (self.made_at, self.used_at) = (Some(now), now);
-        self.paths.begin(offer.between.1);
+        self.peer_addresses.begin(offer.between.1);
         self.reachability.reset();
         self.updates.begin(offer.between.0);
         self.presented = None;

@@ -148,7 +148,7 @@ impl Host {
             spis: self.local.spis.len(),
             kept: self.responder.kept(),
             opportunistic: self.opportunistic.len(),
-            addresses: most(|it| it.paths.iter().count()),
+            addresses: most(|it| it.peer_addresses.iter().count()),
             checks: most(|it| it.updates.checks.len()),
             own_permissions: most(|it| it.client.as_ref().map_or(0, |client| client.permissions.len())),
             clients,

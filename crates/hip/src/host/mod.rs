@@ -25,7 +25,7 @@ mod invitation;
 mod local;
 mod opportunistic;
 mod path_check;
-mod paths;
+mod peer_addresses;
 mod rate;
 mod reachability;
 mod readdress;
@@ -64,7 +64,7 @@ use self::association::Association;
 use self::invitation::Invitations;
 use self::local::{Local, Randomness};
 use self::opportunistic::Opportunistic;
-use self::paths::Status;
+use self::peer_addresses::Status;
 use self::rate::{Rate, SourceRates};
 use self::registry::Registry;
 use self::responder::Responder;
@@ -192,7 +192,8 @@ impl Host {
 
     /// The verified addresses of a peer that it has not left.
     pub fn verified_addresses(&self, peer: Hit) -> Vec<IpAddr> {
-        let addresses = self.associations.get(&peer).into_iter().flat_map(|association| association.paths.iter());
+        let addresses =
+            self.associations.get(&peer).into_iter().flat_map(|association| association.peer_addresses.iter());
         addresses.filter(|it| it.status == Status::Active).map(|it| it.address).collect()
     }
 
@@ -215,7 +216,7 @@ impl Host {
     pub fn add_peer(&mut self, peer: Hit, addresses: &[IpAddr]) {
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
         association.is_configured = true;
-        association.paths.add_known(addresses);
+        association.peer_addresses.add_known(addresses);
     }
 
     /// Removes a peer: its association ends, and its addresses are dropped.
@@ -292,9 +293,10 @@ impl Host {
     /// Those of these locators whose IP version the peer has an address of: the others it cannot verify. All of them if no address of
     /// the peer is known.
     pub fn locators_towards(&self, peer: Hit, locators: &[IpAddr]) -> Vec<IpAddr> {
-        let paths = self.associations.get(&peer).map(|association| &association.paths);
-        let addresses =
-            || paths.into_iter().flat_map(|paths| paths.iter()).filter(|it| it.status != Status::Deprecated);
+        let addresses = self.associations.get(&peer).map(|association| &association.peer_addresses);
+        let addresses = || {
+            addresses.into_iter().flat_map(|addresses| addresses.iter()).filter(|it| it.status != Status::Deprecated)
+        };
         let is_shared = |own: &IpAddr| addresses().any(|it| it.address.is_ipv4() == own.is_ipv4());
         let has_none = addresses().next().is_none();
         locators.iter().copied().filter(|own| has_none || is_shared(own)).collect()
@@ -322,18 +324,18 @@ impl Host {
     /// Whether packets of a peer may come from an address: it is verified, or being checked, and data does not go
     /// elsewhere within the credit.
     pub fn is_expected_at(&self, peer: Hit, address: IpAddr) -> bool {
-        self.associations.get(&peer).is_some_and(|association| association.paths.is_expected(address))
+        self.associations.get(&peer).is_some_and(|association| association.peer_addresses.is_expected(address))
     }
 
     /// Whether a peer is at an address that was verified, and that it has not left.
     pub fn has_locator(&self, peer: Hit, address: IpAddr) -> bool {
-        let paths = self.associations.get(&peer).map(|association| &association.paths);
-        paths.is_some_and(|paths| paths.is_active(address) && !paths.is_relay(address))
+        let addresses = self.associations.get(&peer).map(|association| &association.peer_addresses);
+        addresses.is_some_and(|addresses| addresses.is_active(address) && !addresses.is_relay(address))
     }
 
     /// Whether a peer is reached at an address through a server.
     pub fn is_relay(&self, peer: Hit, address: IpAddr) -> bool {
-        self.associations.get(&peer).is_some_and(|association| association.paths.is_relay(address))
+        self.associations.get(&peer).is_some_and(|association| association.peer_addresses.is_relay(address))
     }
 
     /// Ends an association.

@@ -51,7 +51,7 @@ impl Host {
             return Err(CommandError::NoAddress { peer });
         }
         let mut association = Association::new(peer);
-        association.paths.add_known(&[address]);
+        association.peer_addresses.add_known(&[address]);
         association.begin_anew(&mut self.local, now);
         self.opportunistic.0.push((address, association));
         Ok(())

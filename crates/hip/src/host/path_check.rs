@@ -11,7 +11,7 @@ use super::address_pairs::pairs;
 use super::association::Association;
 use super::in_flight::Restarts;
 use super::local::Local;
-use super::paths::Paths;
+use super::peer_addresses::PeerAddresses;
 use super::reachability::{Between, PathState};
 
 /// Bytes of a full packet of Ethernet. There is always credit for nothing: the usual path is that of data which has to be paid for.
@@ -20,13 +20,13 @@ const FULL_PACKET_LEN: usize = 1500;
 impl Association {
     /// The path of data, given the usual one.
     pub(super) fn route(&mut self, local: &Local, usual: Between) -> Between {
-        let paths = &self.paths;
-        self.reachability.route(usual, |between| carries_data(paths, &local.locators, between))
+        let addresses = &self.peer_addresses;
+        self.reachability.route(usual, |between| carries_data(addresses, &local.locators, between))
     }
 
     /// Data is sent on a path.
     pub(super) fn note_sent(&mut self, local: &Local, now: Instant, between: Between) {
-        if local.config.path_check.is_some() && self.paths.is_active(between.1) {
+        if local.config.path_check.is_some() && self.peer_addresses.is_active(between.1) {
             self.reachability.note_sent(now, between);
         }
     }
@@ -47,11 +47,11 @@ impl Association {
     /// An answer that shows a path ([`Updates::shows_path`](super::in_flight::Updates::shows_path)) arrived on it.
     pub(super) fn divert(&mut self, local: &mut Local, now: Instant, between: Between) {
         let is_usual = |src: IpAddr| local.source_for(between.1) == Some(src);
-        let is_there = carries_data(&self.paths, &local.locators, between);
+        let is_there = carries_data(&self.peer_addresses, &local.locators, between);
         if local.config.path_check.is_none() || is_usual(between.0) || !is_there {
             return;
         }
-        let usual = self.paths.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
+        let usual = self.peer_addresses.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
         let Some(usual) = usual.and_then(|dst| Some((local.source_for(dst)?, dst))) else { return };
         self.reachability.divert(now, usual, between);
         self.report_path(local);
@@ -65,9 +65,10 @@ impl Association {
     /// Sends the tests that are due.
     pub(super) fn check_paths(&mut self, local: &mut Local, now: Instant) {
         let Some(config) = local.config.path_check.filter(|_| self.is_usable()) else { return };
-        let paths = &self.paths;
-        let due =
-            self.reachability.handle_timeout(now, &config, |used| other_paths(paths.active(), &local.locators, used));
+        let addresses = &self.peer_addresses;
+        let due = self
+            .reachability
+            .handle_timeout(now, &config, |used| other_paths(addresses.active(), &local.locators, used));
         self.report_path(local);
         if self.reachability.is_lost() && !due.is_empty() {
             self.check_again(local, now);
@@ -98,8 +99,8 @@ impl Association {
 }
 
 /// Whether data may take this path: from an address that this host still has, to a verified one of the peer that is for data.
-fn carries_data(paths: &Paths, own: &[IpAddr], (src, dst): Between) -> bool {
-    own.contains(&src) && paths.takes_data(dst)
+fn carries_data(addresses: &PeerAddresses, own: &[IpAddr], (src, dst): Between) -> bool {
+    own.contains(&src) && addresses.takes_data(dst)
 }
 
 /// Other paths than this one, between verified addresses of the peer and those of this host, the best ones first.
@@ -116,14 +117,17 @@ mod tests {
     fn data_takes_verified_addresses_for_data_from_addresses_of_this_host() {
         let [own, left, first, second] =
             ["192.0.2.1", "192.0.2.9", "198.51.100.1", "198.51.100.2"].map(|it| it.parse::<IpAddr>().unwrap());
-        let mut paths = Paths::default();
+        let mut addresses = PeerAddresses::default();
         let signalling = Locator { traffic: LocatorTraffic::Signalling, ..Locator::esp(second, 7, 60, false) };
-        paths.announce(Instant::ZERO, &[Locator::esp(first, 7, 60, true), signalling], &[own]);
-        assert!(!carries_data(&paths, &[own], (own, first)), "not verified");
-        [first, second].into_iter().for_each(|it| paths.verify(it));
-        assert!(carries_data(&paths, &[own], (own, first)));
-        assert!(!carries_data(&paths, &[own], (left, first)), "this host has left the address");
-        assert!(paths.is_active(second) && !carries_data(&paths, &[own], (own, second)), "for HIP packets alone");
-        assert_eq!(paths.active().collect::<Vec<IpAddr>>(), [first]);
+        addresses.announce(Instant::ZERO, &[Locator::esp(first, 7, 60, true), signalling], &[own]);
+        assert!(!carries_data(&addresses, &[own], (own, first)), "not verified");
+        [first, second].into_iter().for_each(|it| addresses.verify(it));
+        assert!(carries_data(&addresses, &[own], (own, first)));
+        assert!(!carries_data(&addresses, &[own], (left, first)), "this host has left the address");
+        assert!(
+            addresses.is_active(second) && !carries_data(&addresses, &[own], (own, second)),
+            "for HIP packets alone"
+        );
+        assert_eq!(addresses.active().collect::<Vec<IpAddr>>(), [first]);
     }
 }

@@ -13,7 +13,7 @@ use super::association::Association;
 use super::check_budget::{Amount, Cause};
 use super::in_flight::{Check, Outgoing};
 use super::local::Local;
-use super::paths::{PeerAddress, Status};
+use super::peer_addresses::{PeerAddress, Status};
 use super::{Dropped, Event};
 use crate::codec::{Builder, Locator, Parameter};
 
@@ -68,7 +68,7 @@ impl Association {
 
     /// Checks announced addresses that could not be reached from the former locators: those of another family.
     fn check_reachable(&mut self, local: &mut Local, now: Instant) {
-        let announced = self.paths.iter().filter(|it| it.status == Status::Unverified && it.is_announced());
+        let announced = self.peer_addresses.iter().filter(|it| it.status == Status::Unverified && it.is_announced());
         let asked = |address| self.updates.checks.iter().any(|check| check.address == address);
         let new = announced.map(|it| it.address).filter(|it| !asked(*it) && local.source_for(*it).is_some());
         for address in new.take(MAX_CHECKS).collect::<Vec<IpAddr>>() {
@@ -87,7 +87,7 @@ impl Association {
         }
         let is_unverified =
             |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && (it.is_preferred() || is_lost);
-        let given_up = self.paths.iter().filter(is_unverified).map(|it| it.address);
+        let given_up = self.peer_addresses.iter().filter(is_unverified).map(|it| it.address);
         let given_up = given_up.filter(|it| !self.is_asking(*it) && local.source_for(*it).is_some());
         let room = MAX_CHECKS.saturating_sub(self.updates.checks.len());
         let given_up: Vec<IpAddr> = given_up.take(room).collect();
@@ -151,12 +151,12 @@ impl Association {
 
     /// Whether the budget for addresses at which the peer was not verified lets a packet be sent to this one.
     pub(super) fn may_send_to(&mut self, now: Instant, address: IpAddr, cause: Cause) -> bool {
-        self.paths.is_active(address) || self.check_budget.allows(now, cause)
+        self.peer_addresses.is_active(address) || self.check_budget.allows(now, cause)
     }
 
     /// A packet goes to an address of the peer.
     pub(super) fn charge(&mut self, address: IpAddr, packet: &Builder) {
-        if self.paths.is_active(address) {
+        if self.peer_addresses.is_active(address) {
             return;
         }
         let amount = Amount::packet(packet.wire_len());
@@ -197,7 +197,7 @@ impl Association {
         path.into_iter().for_each(|(src, dst)| local.send_from(&builder, src, dst));
         if attempt == 0 {
             // The peer may have moved as well: its servers know its address (RFC 8046 section 3.2.3).
-            let servers: Vec<IpAddr> = self.paths.relays().filter(|it| Some(*it) != dst).collect();
+            let servers: Vec<IpAddr> = self.peer_addresses.relays().filter(|it| Some(*it) != dst).collect();
             servers.into_iter().for_each(|server| local.send(&builder, server));
         }
     }
@@ -214,16 +214,16 @@ impl Association {
         shared_id: Option<u32>,
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
-        let status = translated.and_then(|address| self.paths.status(address));
-        let before = self.paths.in_use();
-        let mut unverified = self.paths.announce(now, locators, &local.locators);
+        let status = translated.and_then(|address| self.peer_addresses.status(address));
+        let before = self.peer_addresses.in_use();
+        let mut unverified = self.peer_addresses.announce(now, locators, &local.locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
             let is_verified = status == Some(Status::Active);
-            self.paths.follow(address, if is_verified { Status::Active } else { Status::Unverified });
+            self.peer_addresses.follow(address, if is_verified { Status::Active } else { Status::Unverified });
             unverified.insert(0, address);
         }
-        if self.paths.in_use() != before {
+        if self.peer_addresses.in_use() != before {
             self.reachability.reset();
         }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
@@ -243,10 +243,10 @@ impl Association {
             }
         }
         // The preferred address may be of an IP version that this host does not have.
-        let is_reached = |address| self.paths.is_preferred(address) && local.source_for(address).is_some();
-        let stays = self.paths.iter().any(|it| it.status == Status::Active && is_reached(it.address));
+        let is_reached = |address| self.peer_addresses.is_preferred(address) && local.source_for(address).is_some();
+        let stays = self.peer_addresses.iter().any(|it| it.status == Status::Active && is_reached(it.address));
         let moved_to = first.as_ref().map(|(address, _)| *address);
-        let moved_to = moved_to.filter(|address| self.paths.is_preferred(*address) || !stays);
+        let moved_to = moved_to.filter(|address| self.peer_addresses.is_preferred(*address) || !stays);
         local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
     }
@@ -254,13 +254,13 @@ impl Association {
     /// The newest packet of the peer came in UDP from a new address, or from a new port of it if `is_rebound`: a translator has another
     /// binding for it. The address is checked, unless it was verified before; `false` if another one was followed just now.
     pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr, is_rebound: bool) -> bool {
-        if self.paths.is_relay(address) {
+        if self.peer_addresses.is_relay(address) {
             // It is the relay's address, not the peer's.
             return true;
         }
-        if !is_rebound && self.paths.status(address) == Some(Status::Active) {
-            self.paths.return_to(address);
-            let is_deprecated = |check: &Check| self.paths.status(check.address) == Some(Status::Deprecated);
+        if !is_rebound && self.peer_addresses.status(address) == Some(Status::Active) {
+            self.peer_addresses.return_to(address);
+            let is_deprecated = |check: &Check| self.peer_addresses.status(check.address) == Some(Status::Deprecated);
             self.updates.checks.retain(|check| !is_deprecated(check));
             return true;
         }
@@ -273,7 +273,7 @@ impl Association {
             return false;
         }
         self.updates.followed_at = Some(now);
-        self.paths.follow(address, Status::Unverified);
+        self.peer_addresses.follow(address, Status::Unverified);
         self.ask_at(local, now, address);
         local.events.push_back(Event::PeerMoved { peer: self.peer, address });
         true
@@ -282,15 +282,15 @@ impl Association {
     /// Third message: the peer is verified at this address. `from` is the source of the packet: a packet through a relay does not show that
     /// another address is reachable.
     pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes, from: IpAddr) {
-        let is_relay = self.paths.is_relay(from);
+        let is_relay = self.peer_addresses.is_relay(from);
         let checks = &mut self.updates.checks;
         let is_it = |check: &Check| check.nonce[..] == echo[..] && (!is_relay || check.address == from);
         let Some(index) = checks.iter().position(is_it) else { return };
         let Check { address, sent, .. } = checks.swap_remove(index);
         // An active address is checked if the peer announces itself from behind a translator, whose port may have
         // changed.
-        if matches!(self.paths.status(address), Some(Status::Unverified | Status::Active)) {
-            self.paths.verify(address);
+        if matches!(self.peer_addresses.status(address), Some(Status::Unverified | Status::Active)) {
+            self.peer_addresses.verify(address);
             self.check_budget.credit(sent);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
             match &mut self.updates.announcement {
@@ -327,9 +327,9 @@ impl Association {
         let (mut due, rest): (Vec<Check>, Vec<Check>) = self.updates.checks.drain(..).partition(is_due);
         self.updates.checks = rest;
         // Preferred addresses first: the budget may not suffice for all.
-        due.sort_by_key(|check| !self.paths.is_preferred(check.address));
+        due.sort_by_key(|check| !self.peer_addresses.is_preferred(check.address));
         for mut check in due {
-            self.paths.doubt(check.address);
+            self.peer_addresses.doubt(check.address);
             if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
                 let (attempt, request) = ((check.address, check.outgoing.attempts), self.request(id, check.nonce));
                 self.updates.checks.push(check);

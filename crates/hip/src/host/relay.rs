@@ -44,7 +44,7 @@ impl Host {
             // RFC 8004 section 4.3.2.
             return Err(Dropped::Policy);
         }
-        let is_there = |it: &Association| it.paths.status(packet.src).is_some();
+        let is_there = |it: &Association| it.peer_addresses.status(packet.src).is_some();
         let servers = self.associations.values().filter(|it| it.client.is_some() && it.is_usable());
         let server = servers.filter(|it| is_there(it)).find(|it| {
             let keys = it.secured.as_ref().map(|secured| &secured.keys);
@@ -81,7 +81,7 @@ impl Host {
             let Some(association) = self.associations.get(&peer).filter(|association| association.is_usable()) else {
                 continue;
             };
-            if is_server && association.relayed.is_none() && association.paths.has_active_relay() {
+            if is_server && association.relayed.is_none() && association.peer_addresses.has_active_relay() {
                 // The exchange took place before this host was a client: the peer's answer contains its address as seen by the relay.
                 if let Some(association) = self.associations.get_mut(&peer) {
                     association.announce(&mut self.local, now);
@@ -277,7 +277,7 @@ impl Host {
     /// one.
     pub fn add_servers(&mut self, peer: Hit, addresses: &[IpAddr]) {
         if let Some(association) = self.associations.get_mut(&peer) {
-            addresses.iter().for_each(|&address| association.paths.add_relay(address));
+            addresses.iter().for_each(|&address| association.peer_addresses.add_relay(address));
         }
     }
 }
@@ -297,17 +297,17 @@ impl Association {
         if !via.is_relay || !matches!(self.state, State::R2Sent | State::Established) {
             return;
         }
-        self.paths.add_relay(via.at);
+        self.peer_addresses.add_relay(via.at);
         let relayed = RelayedPeer { server: via.server, at: via.at, from: via.from };
         let is_new = self.relayed != Some(relayed);
         self.relayed = Some(relayed);
         let (address, port) = via.from;
-        if !is_new || port == 0 || address == via.at || self.paths.is_active(address) {
+        if !is_new || port == 0 || address == via.at || self.peer_addresses.is_active(address) {
             return;
         }
         local.events.push_back(Event::PeerCandidate { peer: self.peer, address, port });
         if !self.is_asking(address) {
-            self.paths.add_known(&[address]);
+            self.peer_addresses.add_known(&[address]);
             self.ask_at(local, now, address);
         }
     }

@@ -11,7 +11,7 @@ use super::association::{Association, Secured};
 use super::check_budget::{Amount, Cause};
 use super::in_flight::{Addressed, Answer, Outgoing};
 use super::local::{Local, decrypted, find, missing, push_echoes, unsigned_echoes, verify};
-use super::paths::Status;
+use super::peer_addresses::Status;
 use super::update_ids::Arrived;
 use super::{Arrival, Dropped, Event, State};
 use crate::codec::{Builder, HipPacket, HostId, PacketType, Parameter, Received, kind, map};
@@ -204,7 +204,7 @@ impl Association {
         let Some(Answer { packet: (answer, (src, first)), is_check, repetitions }) = self.updates.answer.clone() else {
             return Ok(());
         };
-        let is_there = |at: IpAddr| matches!(self.paths.status(at), Some(Status::Active | Status::Unverified));
+        let is_there = |at: IpAddr| matches!(self.peer_addresses.status(at), Some(Status::Active | Status::Unverified));
         let best = self.best_for_control(local);
         let is_checked = is_check && self.is_asking(first) && is_there(first);
         if is_checked && let Some(other) = self.verified_alternative(first, between.1, best) {
@@ -230,8 +230,12 @@ impl Association {
     /// Where to acknowledge an announcement, if the checked address does not answer: at its source or the best address, if the peer is
     /// verified there.
     fn verified_alternative(&self, checked: IpAddr, source: IpAddr, best: Option<IpAddr>) -> Option<IpAddr> {
-        let is_verified = |it: &IpAddr| *it != checked && self.paths.is_active(*it);
-        [Some(source), best].into_iter().flatten().find(is_verified).filter(|_| self.paths.is_doubtful(checked))
+        let is_verified = |it: &IpAddr| *it != checked && self.peer_addresses.is_active(*it);
+        [Some(source), best]
+            .into_iter()
+            .flatten()
+            .find(is_verified)
+            .filter(|_| self.peer_addresses.is_doubtful(checked))
     }
 
     fn acknowledge_at(&self, local: &mut Local, id: u32, arrived_at: IpAddr, to: IpAddr) -> Result<(), Dropped> {

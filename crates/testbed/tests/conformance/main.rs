@@ -10,7 +10,7 @@
 
 use std::process::ExitCode;
 
-use holdover_testbed::conformance::{Case, Experiment, Length, Verdict, experiments, try_case};
+use holdover_testbed::experiments::{Case, Experiment, Length, Verdict, experiments, try_case};
 use holdover_testbed::harness::{Completion, Failed, Harness};
 
 /// Cases at a time, unless the command line says otherwise. They wait for timers most of the time.

@@ -13,7 +13,7 @@ mod ours;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use holdover_testbed::conformance::Subject;
+use holdover_testbed::experiments::Subject;
 use holdover_testbed::harness::{Completion, Harness, Test, Trial};
 use holdover_testbed::{Congestion, Lateness, Namespace, Repeated};
 

@@ -15,7 +15,7 @@ use core::fmt::Display;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::Profile;
 
-use holdover_testbed::conformance::{self, Happening, Seen, Setup, Subject, Wire};
+use holdover_testbed::experiments::{self, Happening, Seen, Setup, Subject, Wire};
 
 /// An experiment: its name, and its function on the subject.
 pub(crate) type Experiment = (&'static str, fn(Subject<'_>));
@@ -50,7 +50,7 @@ fn run(
     prepare: impl FnOnce(&mut Wire),
     script: impl FnMut(&mut Wire, Happening<'_>) + Send,
 ) -> Wire {
-    conformance::run(subject, setup, span, prepare, script).unwrap().wire
+    experiments::run(subject, setup, span, prepare, script).unwrap().wire
 }
 
 /// Prints the results, if requested.

@@ -1,7 +1,7 @@
 //! The times of Linux's ACKs.
 
 use super::{Duration, Experiment, MS, Subject, run, show};
-use holdover_testbed::conformance::{FIRST_BYTE, Happening, Setup, Wire};
+use holdover_testbed::experiments::{FIRST_BYTE, Happening, Setup, Wire};
 use holdover_wire::SeqRange;
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[

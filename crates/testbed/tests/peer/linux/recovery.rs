@@ -4,7 +4,7 @@ use holdover_tcp::Profile;
 use holdover_wire::{Seq, SeqRange};
 
 use super::{Experiment, FULL, MS, RTT, Subject, run, segments_from, show};
-use holdover_testbed::conformance::{Happening, Setup, Wire};
+use holdover_testbed::experiments::{Happening, Setup, Wire};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("fast_retransmit", |subject| fast_retransmit(subject, true)),

@@ -3,7 +3,7 @@
 use holdover_wire::{Flags, Unreachable};
 
 use super::{Duration, Experiment, MS, RTT, Subject, Wire, assert_about, gaps, millis, run, show};
-use holdover_testbed::conformance::{Happening, Setup};
+use holdover_testbed::experiments::{Happening, Setup};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("retransmission_timeout", retransmission_timeout),

@@ -3,7 +3,7 @@
 use holdover_wire::{Seq, SeqRange};
 
 use super::{Duration, Experiment, FULL, MS, Subject, run, segments_from, show};
-use holdover_testbed::conformance::{FIRST_BYTE, Happening, Seen, Setup, Wire};
+use holdover_testbed::experiments::{FIRST_BYTE, Happening, Seen, Setup, Wire};
 use holdover_testbed::kernel_release;
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[

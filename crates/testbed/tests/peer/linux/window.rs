@@ -1,7 +1,7 @@
 //! The amount of data that Linux sends: initially, and at a closed window.
 
 use super::{Experiment, MS, RTT, Seen, Subject, Wire, assert_about, gaps, millis, run, show};
-use holdover_testbed::conformance::{Happening, Setup};
+use holdover_testbed::experiments::{Happening, Setup};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("initial_window", initial_window),

@@ -76,13 +76,13 @@ pub(super) enum Status {
 
 /// The addresses of a peer, and the credit for unverified ones.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Paths {
+pub(super) struct PeerAddresses {
     addresses: Vec<PeerAddress>,
     credit_bytes: u64,
     aged_at: Instant,
 }
 
-impl Paths {
+impl PeerAddresses {
     /// Adds configured addresses: unverified, but usable for HIP packets.
     pub(super) fn add_known(&mut self, addresses: &[IpAddr]) {
         for &address in addresses {

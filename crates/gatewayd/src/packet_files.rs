@@ -48,7 +48,7 @@ const ANEW: &str = ".new";
 
 /// The buffered packets of all mobile hosts of one interface.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct PacketFiles {
     directory: PathBuf,
     logs: BTreeMap<IpAddr, Log>,
     open: usize,
@@ -89,7 +89,7 @@ pub(crate) struct Restored {
 
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum PacketFileError {
     /// Another gateway uses it.
     #[error("{} is in use by another gateway: one process for each interface", path.display())]
     InUse {
@@ -113,20 +113,20 @@ impl Stored {
     }
 }
 
-impl Store {
+impl PacketFiles {
     /// Opens the directory, created if missing, and reads its content: the packets of each mobile host in order. Files
     /// of other layouts are removed, and unrelated ones are ignored.
-    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<Restored>), StoreError> {
-        let refused = |source: io::Error| StoreError::Refused { path: directory.to_owned(), source };
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<Restored>), PacketFileError> {
+        let refused = |source: io::Error| PacketFileError::Refused { path: directory.to_owned(), source };
         // Mode 0700: the directory holds packets of other hosts.
         let lock =
             LockFile::take(&directory.join("lock"), 0o700, std::time::Instant::now()).map_err(|error| match error {
-                LockError::Held { .. } => StoreError::InUse { path: directory.to_owned() },
+                LockError::Held { .. } => PacketFileError::InUse { path: directory.to_owned() },
                 LockError::Refused { source, .. } => refused(source),
             })?;
         let (logs, buffer) = (BTreeMap::new(), Vec::new());
         let most_open = open_files::most_kept(open_files::raise_limit()) as usize;
-        let mut store = Self { directory: directory.to_owned(), logs, open: 0, most_open, buffer, _lock: lock };
+        let mut files = Self { directory: directory.to_owned(), logs, open: 0, most_open, buffer, _lock: lock };
         let mut restored = Vec::new();
         for entry in fs::read_dir(directory).map_err(refused)? {
             let name = entry.map_err(refused)?.file_name();
@@ -135,9 +135,9 @@ impl Store {
                 fs::remove_file(&path).map_err(refused)?;
             }
             let Some(mobile) = name.to_str().and_then(|name| name.parse::<IpAddr>().ok()) else { continue };
-            store.restore(mobile, &path, &mut restored).map_err(|source| StoreError::Refused { path, source })?;
+            files.restore(mobile, &path, &mut restored).map_err(|source| PacketFileError::Refused { path, source })?;
         }
-        Ok((store, restored))
+        Ok((files, restored))
     }
 
     /// Appends a packet.
@@ -386,7 +386,7 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("holdover-store-{}-{name}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("holdover-packet-files-{}-{name}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Self(path)
         }
@@ -431,12 +431,12 @@ mod tests {
 
         // Claim: Each process finds the packets left by its predecessor, in order; a partly written record ends the file; space
         // is reclaimed.
-        // Tests: `store::returned_packets_precede_waiting_packets`, `store::a_partly_written_record_ends_the_file`,
-        // `store::more_hosts_than_open_files_and_space_is_given_back`
+        // Tests: `packet_files::returned_packets_precede_waiting_packets`, `packet_files::a_partly_written_record_ends_the_file`,
+        // `packet_files::more_hosts_than_open_files_and_space_is_given_back`
         #[test]
         fn every_process_finds_the_packets_of_its_predecessor(steps in steps()) {
             let scratch = Scratch::new("property");
-            let (mut store, found) = Store::open(&scratch.0).unwrap();
+            let (mut files, found) = PacketFiles::open(&scratch.0).unwrap();
             prop_assert!(found.is_empty());
             let mut model: BTreeMap<u8, VecDeque<(Stored, Vec<u8>, Instant)>> = BTreeMap::new();
             let mut read = Vec::new();
@@ -445,19 +445,19 @@ mod tests {
                 match step {
                     Step::Append(mobile, len) => {
                         let packet: Vec<u8> = (0..len).map(|at| (at as usize + number) as u8).collect();
-                        let stored = store.append(host(mobile), came_at, offload(mobile), &packet).unwrap();
+                        let stored = files.append(host(mobile), came_at, offload(mobile), &packet).unwrap();
                         model.entry(mobile).or_default().push_back((stored, packet, came_at));
                     }
                     Step::RemoveOldest(mobile) | Step::RemoveNewest(mobile) => {
                         let Some(queue) = model.get_mut(&mobile) else { continue };
                         let oldest = matches!(step, Step::RemoveOldest(_));
                         let Some((stored, ..)) = (if oldest { queue.pop_front() } else { queue.pop_back() }) else { continue };
-                        store.remove(host(mobile), stored).unwrap();
+                        files.remove(host(mobile), stored).unwrap();
                     }
                     Step::Reopen => {
-                        drop(store);
-                        let (anew, found) = Store::open(&scratch.0).unwrap();
-                        store = anew;
+                        drop(files);
+                        let (anew, found) = PacketFiles::open(&scratch.0).unwrap();
+                        files = anew;
                         for (&mobile, queue) in &model {
                             let found: Vec<_> = found.iter().filter(|found| found.mobile == host(mobile)).collect();
                             prop_assert_eq!(found.len(), queue.len());
@@ -471,7 +471,7 @@ mod tests {
             for (mobile, queue) in model {
                 prop_assert_eq!(scratch.0.join(host(mobile).to_string()).exists(), !queue.is_empty());
                 for (stored, packet, _) in queue {
-                    prop_assert_eq!(store.read(host(mobile), stored, &mut read).unwrap(), offload(mobile));
+                    prop_assert_eq!(files.read(host(mobile), stored, &mut read).unwrap(), offload(mobile));
                     prop_assert_eq!(&read, &packet);
                 }
             }
@@ -481,24 +481,24 @@ mod tests {
     #[test]
     fn returned_packets_precede_waiting_packets() {
         let scratch = Scratch::new("prepend");
-        let (mut store, _) = Store::open(&scratch.0).unwrap();
+        let (mut files, _) = PacketFiles::open(&scratch.0).unwrap();
         let at = Instant::from_millis;
-        let gone = store.append(host(2), at(1), offload(1), &[1; 100]).unwrap();
+        let gone = files.append(host(2), at(1), offload(1), &[1; 100]).unwrap();
         for number in 2..4 {
-            store.append(host(2), at(number), offload(number as u8), &[number as u8; 70]).unwrap();
+            files.append(host(2), at(number), offload(number as u8), &[number as u8; 70]).unwrap();
         }
-        store.remove(host(2), gone).unwrap();
-        store.prepend(host(2), at(9), &[(offload(8), &[8; 30]), (offload(9), &[9; 40])]).unwrap();
-        store.prepend(host(3), at(9), &[(offload(7), &[7; 50])]).unwrap();
-        drop(store);
+        files.remove(host(2), gone).unwrap();
+        files.prepend(host(2), at(9), &[(offload(8), &[8; 30]), (offload(9), &[9; 40])]).unwrap();
+        files.prepend(host(3), at(9), &[(offload(7), &[7; 50])]).unwrap();
+        drop(files);
         let half = scratch.0.join(format!("{}.new", host(2)));
         fs::write(&half, b"killed").unwrap();
-        let (mut store, found) = Store::open(&scratch.0).unwrap();
+        let (mut files, found) = PacketFiles::open(&scratch.0).unwrap();
         assert!(!half.exists());
         let mut packets: Vec<(IpAddr, Instant, Offload, Vec<u8>)> = Vec::new();
         for Restored { mobile, came_at, stored, .. } in found {
             let mut packet = Vec::new();
-            let offload = store.read(mobile, stored, &mut packet).unwrap();
+            let offload = files.read(mobile, stored, &mut packet).unwrap();
             packets.push((mobile, came_at, offload, packet));
         }
         packets.sort_by_key(|(mobile, ..)| *mobile);
@@ -511,15 +511,15 @@ mod tests {
     #[test]
     fn a_partly_written_record_ends_the_file() {
         let scratch = Scratch::new("torn");
-        let (mut store, _) = Store::open(&scratch.0).unwrap();
-        let first = store.append(host(2), Instant::from_millis(1), offload(1), &[1; 100]).unwrap();
-        store.append(host(2), Instant::from_millis(2), offload(1), &[2; 100]).unwrap();
-        drop(store);
+        let (mut files, _) = PacketFiles::open(&scratch.0).unwrap();
+        let first = files.append(host(2), Instant::from_millis(1), offload(1), &[1; 100]).unwrap();
+        files.append(host(2), Instant::from_millis(2), offload(1), &[2; 100]).unwrap();
+        drop(files);
         let path = scratch.0.join(host(2).to_string());
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         for cut in 1..=(RECORD_HEADER + 100 + RECORD_END) as u64 {
             file.set_len(first.end() + (RECORD_HEADER + 100 + RECORD_END) as u64 - cut).unwrap();
-            let (_, found) = Store::open(&scratch.0).unwrap();
+            let (_, found) = PacketFiles::open(&scratch.0).unwrap();
             assert_eq!(found.iter().map(|found| found.stored).collect::<Vec<_>>(), [first]);
             assert_eq!(file.metadata().unwrap().len(), first.end());
         }
@@ -534,37 +534,37 @@ mod tests {
         {
             fs::write(scratch.0.join(name), content).unwrap();
         }
-        let (store, found) = Store::open(&scratch.0).unwrap();
+        let (files, found) = PacketFiles::open(&scratch.0).unwrap();
         assert!(found.is_empty());
         assert!(!scratch.0.join("10.0.0.9").exists() && !scratch.0.join("10.0.0.8").exists());
         assert!(scratch.0.join("notes").exists());
-        assert!(matches!(Store::open(&scratch.0), Err(StoreError::InUse { .. })));
-        drop(store);
-        Store::open(&scratch.0).unwrap();
+        assert!(matches!(PacketFiles::open(&scratch.0), Err(PacketFileError::InUse { .. })));
+        drop(files);
+        PacketFiles::open(&scratch.0).unwrap();
     }
 
     #[test]
     fn more_hosts_than_open_files_and_space_is_given_back() {
         let scratch = Scratch::new("many");
-        let (mut store, _) = Store::open(&scratch.0).unwrap();
-        store.most_open = 512;
+        let (mut files, _) = PacketFiles::open(&scratch.0).unwrap();
+        files.most_open = 512;
         let hosts: Vec<IpAddr> = (0..552).map(|number| [10, 1, (number >> 8) as u8, number as u8].into()).collect();
         let stored: Vec<Stored> =
-            hosts.iter().map(|&host| store.append(host, Instant::ZERO, offload(0), &[5; 64]).unwrap()).collect();
+            hosts.iter().map(|&host| files.append(host, Instant::ZERO, offload(0), &[5; 64]).unwrap()).collect();
         let mut packet = Vec::new();
         for (&host, &stored) in hosts.iter().zip(&stored) {
-            store.read(host, stored, &mut packet).unwrap();
+            files.read(host, stored, &mut packet).unwrap();
             assert_eq!(packet, [5; 64]);
-            store.remove(host, stored).unwrap();
+            files.remove(host, stored).unwrap();
         }
-        assert_eq!((store.open, store.logs.len()), (0, 0));
-        assert_eq!(store.read(hosts[0], stored[0], &mut packet).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!((files.open, files.logs.len()), (0, 0));
+        assert_eq!(files.read(hosts[0], stored[0], &mut packet).unwrap_err().kind(), io::ErrorKind::NotFound);
         // A queue that never gets empty does not grow.
         let mut queue = VecDeque::new();
         for _ in 0..200 {
-            queue.push_back(store.append(host(2), Instant::ZERO, offload(0), &[6; 50_000]).unwrap());
+            queue.push_back(files.append(host(2), Instant::ZERO, offload(0), &[6; 50_000]).unwrap());
             if queue.len() > 2 {
-                store.remove(host(2), queue.pop_front().unwrap()).unwrap();
+                files.remove(host(2), queue.pop_front().unwrap()).unwrap();
             }
         }
         use std::os::unix::fs::MetadataExt as _;
