@@ -1,4 +1,4 @@
-//! A timer over the wireless link, like TCP's retransmission timer (RFC 6298).
+//! The round trip and the retransmission timer over the wireless link, like TCP's retransmission timer (RFC 6298).
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;

@@ -1,4 +1,4 @@
-//! Queue management by waiting time: CoDel (RFC 8289), and a step threshold for marks (Linux `fq_codel`'s
+//! Active queue management (AQM) by waiting time: CoDel (RFC 8289), and a step threshold for marks (Linux `fq_codel`'s
 //! `ce_threshold`).
 //!
 //! A frame's wait is known when it arrives, because transmissions start in the order of arrival. So the verdict on

@@ -51,7 +51,7 @@ pub struct LinkConfig {
     /// The fate of frames around an outage.
     pub outage_policy: OutagePolicy,
     /// How long after each link-up frames are still dropped, under any policy: a bridge port in the listening and
-    /// learning states, an access point, a modem. A frame is dropped if its last bit was sent within that time.
+    /// learning states of the spanning tree protocol (STP), an access point, a modem. A frame is dropped if its last bit was sent within that time.
     pub forwards_after: Duration,
     /// Rate, delay, loss and connectivity over time. Columns of the table replace the fields above; its loss is added
     /// to `loss`.

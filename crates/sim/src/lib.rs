@@ -33,7 +33,7 @@
 
 #![forbid(unsafe_code)]
 
-mod air;
+mod cell_beacons;
 mod app;
 mod behind;
 mod black_hole;

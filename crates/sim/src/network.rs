@@ -7,7 +7,7 @@ use holdover_link::cell::{Hop as CellHop, contend};
 use holdover_link::{Capacity, Link, LinkConfig, PointToPoint, PointToPointEvent};
 use holdover_wire::Unreachable;
 
-use crate::air::{Air, station};
+use crate::cell_beacons::{Air, station};
 use crate::config::{Addresses, LinkBetween, WorldConfig};
 use crate::error::WorldError;
 use crate::following::Following;

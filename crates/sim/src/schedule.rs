@@ -1,4 +1,4 @@
-//! The schedule: the next deadline of every source, in total order.
+//! The schedule (event queue): the next deadline of every source, in total order.
 
 use holdover_base::Instant;
 

@@ -1,4 +1,4 @@
-//! Dynamic right-sizing: the receive buffer follows the amount read per round trip (Linux `tcp_rcv_space_adjust`, after
+//! Receive buffer autotuning (dynamic right-sizing): the buffer follows the amount read per round trip (Linux `tcp_rcv_space_adjust`, after
 //! Fisk and Feng, "Dynamic Right-Sizing in TCP", 2001).
 
 use holdover_base::{Duration, Instant};

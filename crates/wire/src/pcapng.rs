@@ -1,4 +1,4 @@
-//! Captures in the pcapng format (draft-ietf-opsawg-pcapng), which Wireshark opens: several interfaces with names, times in
+//! Writes captures in the pcapng format (draft-ietf-opsawg-pcapng), which Wireshark opens: several interfaces with names, times in
 //! nanoseconds, the direction of each packet, and comments.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Warnings from the strength of a Wi-Fi signal.
+//! Warnings from the strength of a Wi-Fi signal (RSSI).
 //!
 //! A level in dBm jumps by several dB between packets, so it is smoothed. A *fixed* warning is given when the smoothed
 //! level is below the floor. An *adaptive* one is given when the linear fit to its last second and a half reaches the

@@ -1,4 +1,4 @@
-//! Stations of access points on this host, by nl80211 (`linux/nl80211.h`): of the mobile-facing interface itself, or of
+//! Stations of access points on this host (`hostapd`), by nl80211 (`linux/nl80211.h`): of the mobile-facing interface itself, or of
 //! its ports if it is a bridge. The kernel notifies of each association and disassociation, whichever program manages the
 //! access point; counters of each station are queried.
 

@@ -1,5 +1,5 @@
-//! Mode `split`: TCP connections of mobile hosts end at the gateway, in kernel sockets with the addresses of the other
-//! side, and `splice(2)` moves their bytes.
+//! Mode `split`, a transparent proxy (split proxy, PEP; TPROXY): TCP connections of mobile hosts end at the gateway, in kernel sockets with
+//! the addresses of the other side, and `splice(2)` moves their bytes.
 //!
 //! | module | purpose |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Sockets with the addresses of others, raw sockets, and requests to the kernel about sockets.
+//! Transparent sockets (TPROXY), which have the addresses of others, raw sockets, and requests to the kernel about sockets.
 
 #![allow(unsafe_code, reason = "socket options, splice(2)")]
 

@@ -6,7 +6,7 @@ use holdover_filter::Presence;
 use holdover_mobility::mobile_ip::{HomeAgent, HomeEvent, Message, MobileEvent, Towards, View};
 
 use super::World;
-use crate::air::station;
+use crate::cell_beacons::station;
 use crate::config::WorldConfig;
 use crate::frame::Frame;
 use crate::ids::NodeId;

@@ -6,7 +6,7 @@ use holdover_link::cell::Position;
 use holdover_mobility::LinkEvent;
 
 use super::World;
-use crate::air::station;
+use crate::cell_beacons::station;
 use crate::ids::NodeId;
 use crate::mobility::{Attachment, Foresight, Selection};
 use crate::observer::{Observer, WorldEvent};

@@ -1,4 +1,4 @@
-//! ICMP errors: what each does to a connection, from a smaller segment size to giving up.
+//! ICMP errors: what each does to a connection, from a smaller segment size to giving up. Soft errors (RFC 5461) end no connection.
 
 use core::cmp::Ordering;
 

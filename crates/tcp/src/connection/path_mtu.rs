@@ -1,4 +1,4 @@
-//! The path MTU: ICMP errors that report it (RFC 1191, RFC 8201), and probes that search for it (RFC 4821).
+//! Path MTU discovery: ICMP errors that report it (PMTUD, RFC 1191, RFC 8201), and probes that search for it (PLPMTUD, RFC 4821).
 //!
 //! `path_mtu.rs` beside this directory decides on sizes. This file applies them to the connection: when a probe can be sent, how its ACK or
 //! loss changes the congestion window, and when timeouts indicate a black hole. The conditions are Linux's (`tcp_mtu_probe`).

@@ -1,5 +1,5 @@
 //! Opening connections: at the application's request, in answer to a SYN, or in place of another endpoint. Local ports and initial sequence
-//! numbers.
+//! numbers (RFC 6528).
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
