@@ -12,7 +12,7 @@ use crate::witness::{Witness, check_connection};
 use crate::world::{Host, Side, World};
 
 /// The seed of the schedules unless PROPTEST_RNG_SEED gives another: the versions before and after a change are judged by the
-/// same schedules. Some bounds are violated by one schedule in some 30,000 (docs/validation/running.md); to find these, use other seeds.
+/// same schedules. A bound was violated by one schedule in some 120,000 (docs/validation/running.md); to find such schedules, use other seeds.
 const SEED: u64 = 1;
 
 /// The default number of cases; the environment variable PROPTEST_CASES overrides it.
