@@ -33,10 +33,10 @@
 
 #![forbid(unsafe_code)]
 
-mod cell_beacons;
 mod app;
 mod behind;
 mod black_hole;
+mod cell_beacons;
 mod check;
 mod config;
 mod control;
