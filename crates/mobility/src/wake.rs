@@ -23,6 +23,7 @@ mod at;
 mod attempt;
 mod between;
 mod filter;
+mod flapping;
 mod half;
 mod link;
 mod own_segments;
@@ -171,6 +172,7 @@ impl WakeControl {
         notice: Notice,
         path: &mut impl FlowTable,
     ) {
+        let is_up = self.link.is_up();
         let half = self.connections.entry(connection).or_default().half(direction);
         match notice {
             Notice::Held => {
@@ -184,6 +186,8 @@ impl WakeControl {
             }
             Notice::Stalled(ack) => half.train.record(now, ack),
             Notice::Queued(ack) if half.train.is_under_way() => half.train.append(ack),
+            // They are released with the others.
+            Notice::Queued(_) if half.is_deferred || !is_up => {}
             Notice::Queued(_) => {
                 // The train's last ACK was released while this notice was in flight.
                 let at = At { connection, direction };
@@ -215,6 +219,10 @@ impl WakeControl {
             self.begin_waking(now, self.known_path, path);
             path.set_link(self.link_state());
         }
+        if self.link.deferred_until.is_some_and(|at| at <= now) {
+            self.end_deferral(now, path);
+            path.set_link(self.link_state());
+        }
         while let Some(&(at, connection)) = self.deadlines.first()
             && at <= now
         {
@@ -241,7 +249,8 @@ impl WakeControl {
     /// The next deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.deadlines.first().map(|&(at, _)| at);
-        [connections, self.link.release_at, self.link.stall.map(|stall| stall.until)].into_iter().flatten().min()
+        let of_link = [self.link.release_at, self.link.deferred_until, self.link.stall.map(|stall| stall.until)];
+        of_link.into_iter().chain([connections]).flatten().min()
     }
 
     /// The controller ends: releases every held ACK, and holds none from now on.
@@ -250,6 +259,7 @@ impl WakeControl {
         self.end_waking(now, path);
         self.link = Link { epoch: self.link.epoch, ..Link::default() };
         path.set_link(self.link_state());
+        self.abandon_deferral(now, path);
         self.let_go(now, how, path);
     }
 

@@ -43,22 +43,27 @@ impl WakeControl {
 
     /// Wakes the connections on addresses that are back.
     pub fn wake_returned(&mut self, now: Instant, returned: &BTreeSet<IpAddr>, path: &mut impl FlowTable) {
+        let is_back = |connection: &Connection| returned.contains(&connection.local.ip());
+        let back = self.connections.iter().filter(|(connection, _)| is_back(connection));
+        self.wake_late(now, back.map(|(&connection, _)| connection).collect(), path);
+    }
+
+    /// Wakes connections that can be woken only now, later than the link's return. Does nothing while the link is down.
+    pub(super) fn wake_late(&mut self, now: Instant, back: Vec<Connection>, path: &mut impl FlowTable) {
         let Some(waking) = &self.waking else { return };
         let times = (waking.cut_at(), now);
         let known = waking.path();
-        let is_back = |connection: &Connection| returned.contains(&connection.local.ip());
-        let back = self.connections.iter().filter(|(connection, _)| is_back(connection));
-        let back: Vec<(Connection, bool)> =
-            back.map(|(&connection, state)| (connection, state.attempt.is_some())).collect();
-        for &(connection, _) in back.iter().filter(|(_, is_tried)| *is_tried) {
-            // Its address was lost after the link's return, and with it the answers to earlier attempts.
+        let is_tried =
+            |connection: &Connection| self.connections.get(connection).is_some_and(|state| state.attempt.is_some());
+        let (tried, idle): (Vec<Connection>, Vec<Connection>) = back.into_iter().partition(is_tried);
+        for connection in tried {
+            // The answers to earlier attempts were lost, or concern other data.
             if let Some(attempt) = self.connections.get_mut(&connection).and_then(|state| state.attempt.as_mut()) {
                 attempt.begin_again(now);
             }
             self.forget_in_flight(connection);
             self.schedule(connection);
         }
-        let idle = back.iter().filter(|(_, is_tried)| !is_tried).map(|&(connection, _)| connection).collect();
         let queue = self.prepare(now, idle, times, known, path);
         if let Some(waking) = &mut self.waking {
             waking.append(queue);
@@ -72,9 +77,11 @@ impl WakeControl {
         self.own_addresses.absent.contains(&connection.local.ip())
     }
 
-    /// Since when the peer of a connection can reach this host again: the link's return, or that of the connection's own address.
+    /// Since when the peer of a connection can reach this host again: the link's return, or that of the connection's own address; or since when
+    /// it is woken, if that is later.
     pub(super) fn reachable_at(&self, connection: Connection) -> Option<Instant> {
         let returned_at = self.own_addresses.returned_at.get(&connection.local.ip()).copied();
-        self.link.up_at.max(returned_at)
+        let woken_at = self.connections.get(&connection).and_then(|state| state.reachable_at);
+        self.link.up_at.max(returned_at).max(woken_at)
     }
 }

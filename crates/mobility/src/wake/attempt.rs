@@ -74,6 +74,11 @@ impl Attempt {
         self.waits[1] = true;
     }
 
+    /// The peer may have data from now on.
+    pub(super) fn await_download(&mut self) {
+        self.waits[0] = true;
+    }
+
     pub(super) fn cut_at(&self) -> Instant {
         self.cut_at
     }

@@ -41,6 +41,8 @@ pub(super) struct Half {
     was_waiting: bool,
     /// When the link broke, all data sent had arrived, and no ACK of a whole window had been shown.
     is_drained: bool,
+    /// The link is back, and the sender is not woken yet ([`super::flapping`]).
+    pub(super) is_deferred: bool,
     /// The ACKs of a stall.
     pub(super) train: AckTrain,
     /// The end of the data that had arrived when their release began.
@@ -281,6 +283,9 @@ impl Half {
         path: &mut impl FlowTable,
     ) -> (Vec<Packet>, Outcome) {
         let Times { up_at, now, is_reset, .. } = times;
+        if self.is_deferred {
+            return (Vec::new(), Outcome::Nothing);
+        }
         let (least_round_trip, flow) = (connection.least_round_trip(), connection.half(at.direction));
         let is_held = flow.is_held();
         let comes_by_itself = flow.flows_since(up_at, at.direction);

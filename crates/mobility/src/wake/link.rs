@@ -6,6 +6,7 @@ use holdover_flow::{FlowTable, LATE_ARRIVALS, LinkState, Stall};
 use super::at::At;
 use super::attempt::Path;
 use super::between::Inquiry;
+use super::flapping::Flapping;
 use super::state::{Activity, State};
 use super::waking::Waking;
 use super::{LetGo, WakeControl};
@@ -34,6 +35,9 @@ pub(super) struct Link {
     pub(super) proven_at: Option<Instant>,
     /// When held ACKs are released.
     pub(super) release_at: Option<Instant>,
+    /// It may be lost again soon: until then downloads are not woken.
+    pub(super) deferred_until: Option<Instant>,
+    pub(super) flapping: Flapping,
     pub(super) stall: Option<Stall>,
     /// The end of the pause after a stall without a cut: until then warnings are ignored.
     pub(super) no_stall_before: Instant,
@@ -56,6 +60,7 @@ impl Link {
         Self {
             down_at: self.down_at.or(Some(now)),
             release_at: None,
+            deferred_until: None,
             stall: None,
             epoch: self.epoch.wrapping_add(1),
             is_inferred: false,
@@ -111,6 +116,7 @@ impl WakeControl {
     fn cut(&mut self, now: Instant, path: &mut impl FlowTable) {
         // Ignore a repeated report, possibly of another layer.
         if self.link.is_up() {
+            self.link.flapping.note_loss(now);
             // If nothing has arrived lately, the link was down already.
             self.cut_those(self.link.silent_since.unwrap_or(now), None, path);
         }
@@ -125,6 +131,7 @@ impl WakeControl {
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
         // From now on only packets that still arrive change flows.
         path.set_link(self.link_state());
+        self.abandon_deferral(now, path);
         self.inquiry = Inquiry::default();
         let inquiry = &mut self.inquiry;
         let mut spoilt = Vec::new();
@@ -219,6 +226,7 @@ impl WakeControl {
             (self.link.up_at, self.link.proven_at) = (Some(now), None);
             self.own_addresses.handle_up();
             self.link.release_at = Some(now + self.config.release.grace);
+            self.begin_deferral(now, known, path);
         }
         path.set_link(self.link_state());
     }

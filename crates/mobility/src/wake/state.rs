@@ -18,6 +18,8 @@ pub(super) struct State {
     /// The attempt to wake it, if there is one.
     pub(super) attempt: Option<Attempt>,
     pub(super) activity: Activity,
+    /// Since when its peer is woken, if that is later than the link's return ([`super::flapping`]).
+    pub(super) reachable_at: Option<Instant>,
     /// Its entry among the deadlines.
     pub(super) scheduled: Option<Instant>,
 }

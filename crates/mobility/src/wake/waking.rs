@@ -55,7 +55,7 @@ const SCOUTS: usize = 4;
 const LEAST_WINDOW: usize = 2;
 
 /// A peer that has sent more bytes than this may have data outstanding at any time.
-const MUCH: u64 = 64 * 1024;
+pub(super) const MUCH: u64 = 64 * 1024;
 
 /// With more connections than this, the first messages to all peers would fill the link's queue: each peer gets fewer.
 const CROWD: usize = 24;
@@ -187,7 +187,10 @@ impl WakeControl {
                 continue;
             };
             let Some(state) = self.connections.get_mut(&connection) else { continue };
-            let waits = Direction::BOTH.map(|direction| state.half(direction).is_waiting());
+            let waits = Direction::BOTH.map(|direction| {
+                let half = state.half(direction);
+                half.is_waiting() && !half.is_deferred
+            });
             if waits.contains(&true) {
                 state.attempt = Some(Attempt::new(cut_at, up_at, waits));
                 queue.push((state.activity, std::cmp::Reverse(flow.active_at()), connection));

@@ -26,6 +26,7 @@ mod timestamp_echo;
 mod traps;
 mod user_timeout;
 mod wake;
+mod wake_flapping;
 mod wake_hold_back;
 mod wake_link;
 mod wake_own_data;

@@ -78,5 +78,7 @@ fn another_cut_restarts_waking() {
         let acks: Vec<u32> = segments(&made).iter().map(|segment| relative(segment.ack)).collect();
         assert_eq!(acks, [196_002, 200_001]);
         assert!(made.iter().all(|made| made.direction == Direction::Outgoing));
+        // A link that is lost sooner flaps.
+        t.wait(ms(3_500));
     }
 }
