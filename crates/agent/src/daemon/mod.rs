@@ -4,6 +4,7 @@
 //! and so does everything that they have in the path of packets.
 
 mod address_changes;
+mod carriers;
 mod core;
 mod dry_run;
 mod exemptions;
@@ -317,6 +318,7 @@ impl<A: Attach> Daemon<A> {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
             self.report_changes(now);
         }
+        self.check_carriers(now);
         self.measure_wifi_levels(now);
         let may_sleep = self.sleep.handle_timeout(now);
         if let Some(event) = may_sleep {
@@ -512,6 +514,7 @@ impl<A: Attach> PollLoop for Daemon<A> {
         interests.add_deadlines(self.timeouts.poll_timeout());
         interests.add_deadlines(self.exemptions.poll_timeout());
         interests.add_deadlines(self.monitor.poll_timeout());
+        interests.add_deadlines(self.interfaces.carrier_check_at());
         interests.add_deadlines(self.endpoints.poll_timeout());
         interests.add_deadlines(self.sleep.poll_timeout());
         interests.add_deadlines(self.next_hops.poll_timeout());

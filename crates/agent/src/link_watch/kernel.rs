@@ -17,6 +17,7 @@
 //! Absence is not a signal: an interface that never had an address, a default route or a router is not down for lack of
 //! it.
 
+mod carrier_checks;
 mod former;
 mod interface;
 mod lower;
@@ -30,6 +31,7 @@ pub use self::former::REMEMBERED;
 pub(super) use self::lower::is_pair;
 pub use self::lower::{HopBelow, Stacking, Tunnel, Way};
 
+use self::carrier_checks::CarrierChecks;
 use self::former::FormerInterfaces;
 use self::lower::{Lower, StandIn};
 use super::rules::{Rule, Rules};
@@ -217,6 +219,7 @@ struct Interface {
     is_named: bool,
     can_carry: bool,
     carrier_losses: Option<u32>,
+    carrier_checks: Option<CarrierChecks>,
     /// Its carrier was lost and came back without a message in between.
     has_flickered: bool,
     has_carried: bool,
@@ -289,7 +292,7 @@ impl Interfaces {
                 if is_new {
                     self.former.recall(now, interface);
                 }
-                interface.note_carrier(can_carry, carrier_losses);
+                interface.note_carrier(now, can_carry, carrier_losses);
                 interface.has_neighbours = has_neighbours;
                 // The kernel does not report each removal.
                 if !is_set_up {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
 
-use super::{Change, Interface, Reachability};
+use super::{CarrierChecks, Change, Interface, Reachability};
 use crate::link_watch::{Families, Family, LinkChange, Signal, Source};
 
 impl Interface {
@@ -32,9 +32,12 @@ impl Interface {
 
     /// The kernel reports losses of carrier once a second (`linkwatch_schedule_work`): a loss soon after another one, of any interface, may
     /// be over before it is reported, and then only the counter of losses shows it.
-    pub(super) fn note_carrier(&mut self, can_carry: bool, losses: Option<u32>) {
+    pub(super) fn note_carrier(&mut self, now: Instant, can_carry: bool, losses: Option<u32>) {
         let before = std::mem::replace(&mut self.carrier_losses, losses);
         self.has_flickered |= self.can_carry && can_carry && before.is_some() && losses > before;
+        if self.has_flickered || self.can_carry != can_carry {
+            self.carrier_checks = Some(CarrierChecks::begin(now));
+        }
         self.can_carry = can_carry;
     }
 

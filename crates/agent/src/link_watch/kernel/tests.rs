@@ -8,7 +8,7 @@ use crate::link_watch::rules::MAIN;
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 
-fn link(index: u32, name: &str, can_carry: bool) -> KernelEvent {
+pub(super) fn link(index: u32, name: &str, can_carry: bool) -> KernelEvent {
     let is_loopback = name == "lo";
     let kind = "".into();
     let has_neighbours = !is_loopback;
@@ -30,7 +30,7 @@ fn address(index: u32, address: &str, is_usable: bool) -> KernelEvent {
     KernelEvent::Address { index, address: address.parse().unwrap(), is_usable }
 }
 
-fn route(index: u32, next_hop: &str, is_there: bool) -> KernelEvent {
+pub(super) fn route(index: u32, next_hop: &str, is_there: bool) -> KernelEvent {
     let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
     let next_hop: IpAddr = next_hop.parse().unwrap();
     let route = DefaultRoute { is_ipv6: next_hop.is_ipv6(), table: MAIN, next_hop: Some(next_hop), metric: 100 };
