@@ -63,7 +63,7 @@ const LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Lost, in_flight: I
 const HELD: OutagePolicy = OutagePolicy { queued: QueuedFate::Held, in_flight: InFlightFate::Delivered };
 
 /// All kinds, in the order of the page.
-pub(super) static KINDS: [Kind; 25] = [
+pub(super) static KINDS: [Kind; 26] = [
     Kind {
         layer2: Layer2::new(LinkKind::Wire, OutageKind::Silent),
         policy: LOST,
@@ -157,6 +157,15 @@ pub(super) static KINDS: [Kind; 25] = [
             OutageKind::Carrier,
             "Ethernet: both sides lose carrier ten times, for 250 ms each, and have it for 250 ms in between. First data counts from the \
              last return.",
+        )
+    },
+    Kind {
+        cuts: &[Duration::from_millis(4_750)],
+        flaps: 10,
+        ..ethernet(
+            "flaps-near",
+            OutageKind::CarrierNear,
+            "As flaps, with a switch between phone and router: the router keeps its carrier.",
         )
     },
     Kind {
@@ -266,6 +275,11 @@ impl Kind {
     /// Whether the link is up for moments during an outage.
     pub(super) const fn has_flaps(&self) -> bool {
         self.flaps > 1
+    }
+
+    /// How long the link is up between two cuts of an outage of `cut`.
+    pub(super) fn between(&self, cut: Duration) -> Duration {
+        if self.has_flaps() { cut / u64::from(2 * self.flaps - 1) } else { Duration::ZERO }
     }
 
     /// The use of its connections.

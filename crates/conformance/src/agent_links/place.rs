@@ -71,11 +71,14 @@ impl Place {
 
     /// Within this from when the path carries, new data arrives with the agent: one and a half round trips, the queue that a
     /// transfer may find full, a round trip to the router where its address has to be found, and for many connections twice the
-    /// time that the link takes for a message of each.
+    /// time that the link takes for a message of each. After several cuts in quick succession downloads wait until the link has been up for
+    /// longer than between them.
     pub(super) fn bound(&self) -> Duration {
         let queue = if self.usage == Use::Keys { Duration::ZERO } else { self.path.full_queue() };
         let resolution = if self.kind().has_neighbours() { near_delay(self.path) * 2 } else { Duration::ZERO };
-        self.path.delay * 3 + queue + resolution + messages_take(*self) * 2
+        let between = self.kind().between(self.cut);
+        let wait = if self.usage == Use::Download { between + between / 4 } else { Duration::ZERO };
+        self.path.delay * 3 + queue + resolution + messages_take(*self) * 2 + wait
     }
 
     /// Whether both differ in nothing but the help.
