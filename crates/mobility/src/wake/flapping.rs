@@ -8,7 +8,7 @@
 //!   (`bbr_lt_bw_sampling` of Linux).
 //!
 //! So for downloads, losses in quick succession are one outage: after a return their ACKs stay withheld, and they are not woken,
-//! until the link has been up for longer than before its last loss. This costs at most half of the time since the first loss, once. The host's own
+//! until the link has been up for longer than before its last loss. The host's own
 //! data are sent at once: its kernel has the whole window at hand, and sends with the first ACK.
 
 use holdover_base::{Duration, Instant};
@@ -24,12 +24,16 @@ use crate::{Connection, Direction};
 pub(super) struct Flapping {
     /// The first of them.
     since: Option<Instant>,
+    /// The last of them, until the link is back.
+    lost_at: Option<Instant>,
+    /// How long the link has been down since the first.
+    down_for: Duration,
     /// How long the link was up before the last of them; zero before the first.
     up_for: Duration,
     /// Its last reported return.
     back_at: Option<Instant>,
-    /// It is lost.
-    is_lost: bool,
+    /// Downloads have waited after one of these losses.
+    has_waited: bool,
 }
 
 /// A loss after a longer time does not belong to those before.
@@ -39,9 +43,9 @@ const LONGEST_UP: Duration = Duration::from_secs(3);
 /// than others, with ten CUBIC 5 % less, and with five BBR 28 % and CUBIC 10 % less.
 const MOST_ROUND_TRIPS: u64 = 11;
 
-/// The wait is at most this part of the time since the first loss. With a quarter CUBIC is woken between the second and the third of ten losses of
-/// 0.25 s, which costs 1.2 s in all.
-const PART: u64 = 2;
+/// Downloads wait if the link was down for three fifths of the time since the first loss. With shorter losses senders recover without a timeout. So the
+/// wait is less than half of that time.
+const DOWN_SHARE: (u64, u64) = (3, 5);
 
 /// Reports of losses are late by some ms, more on a busy machine.
 const MARGIN: Duration = Duration::from_millis(10);
@@ -50,18 +54,23 @@ impl Flapping {
     /// The link is lost.
     pub(super) fn note_loss(&mut self, now: Instant) {
         let up_for = self.back_at.map(|back_at| now.saturating_since(back_at)).filter(|&up_for| up_for <= LONGEST_UP);
-        let (since, up_for) = self.since.zip(up_for).unwrap_or((now, Duration::ZERO));
-        (self.since, self.up_for, self.is_lost) = (Some(since), up_for, true);
+        *self = match self.since.zip(up_for) {
+            Some((_, up_for)) => Self { lost_at: Some(now), up_for, ..*self },
+            None => Self { since: Some(now), lost_at: Some(now), ..Self::default() },
+        };
     }
 
-    /// The link is back. Returns for how long it may be lost again soon; `None` if it was not lost, or not several times, or if
-    /// the wait would cost too much.
+    /// The link is back. Returns for how long it may be lost again soon; `None` if it was not lost, or not several times, or too
+    /// briefly.
     fn note_return(&mut self, now: Instant) -> Option<Duration> {
-        let was_lost = std::mem::take(&mut self.is_lost);
+        let lost_at = self.lost_at.take();
         self.back_at = Some(now);
-        let wait = self.up_for + self.up_for / 8 + MARGIN;
-        let most = now.saturating_since(self.since?) / PART;
-        (was_lost && self.up_for > Duration::ZERO && wait <= most).then_some(wait)
+        self.down_for += lost_at.map_or(Duration::ZERO, |lost_at| now.saturating_since(lost_at));
+        let (part, whole) = DOWN_SHARE;
+        let is_mostly_down = self.down_for * whole >= now.saturating_since(self.since?) * part;
+        let waits = lost_at.is_some() && self.up_for > Duration::ZERO && (is_mostly_down || self.has_waited);
+        self.has_waited |= waits;
+        waits.then(|| self.up_for + self.up_for / 8 + MARGIN)
     }
 }
 

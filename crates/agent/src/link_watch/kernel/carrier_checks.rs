@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn a_carrier_is_checked_for_a_while_after_its_return() {
         let mut interfaces = Interfaces::new();
-        let at = |millis| Instant::from_millis(10_000 + millis);
-        let mut tell = |interfaces: &mut Interfaces, millis, event: KernelEvent| interfaces.handle(at(millis), event);
+        let at = |millis: u64| Instant::from_millis(10_000 + millis);
+        let tell = |interfaces: &mut Interfaces, millis, event: KernelEvent| interfaces.handle(at(millis), event);
         for event in [link(2, "eth0", true), route(2, "192.0.2.1", true), link(3, "eth1", true)] {
             tell(&mut interfaces, 0, event);
         }

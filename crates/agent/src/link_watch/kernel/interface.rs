@@ -35,7 +35,7 @@ impl Interface {
     pub(super) fn note_carrier(&mut self, now: Instant, can_carry: bool, losses: Option<u32>) {
         let before = std::mem::replace(&mut self.carrier_losses, losses);
         self.has_flickered |= self.can_carry && can_carry && before.is_some() && losses > before;
-        if self.has_flickered || self.can_carry != can_carry {
+        if self.has_carried && (self.has_flickered || self.can_carry != can_carry) {
             self.carrier_checks = Some(CarrierChecks::begin(now));
         }
         self.can_carry = can_carry;
