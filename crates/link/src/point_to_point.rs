@@ -149,18 +149,18 @@ impl<F: Frame> PointToPoint<F> {
         config.conditions.is_none() && self.transmitter.continue_with(now, config, outage_stream(outage_seed))
     }
 
-    /// The time of [`Link::poll_timeout`].
+    /// The time of [`Link::poll_timeout`], or [`Instant::FAR_FUTURE`].
     #[inline]
-    pub fn deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Instant {
         if self.transmitter.is_always_up() && self.forwards_at.is_none() && self.arq.is_none() {
-            return self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
+            return self.wire.earliest();
         }
         self.deadline_of_any()
     }
 
     #[inline(never)]
-    fn deadline_of_any(&self) -> Option<Instant> {
-        self.poll_timeout().map(|(at, _)| at)
+    fn deadline_of_any(&self) -> Instant {
+        self.poll_timeout().map_or(Instant::FAR_FUTURE, |(at, _)| at)
     }
 
     /// The counters up to `now`.
@@ -175,7 +175,6 @@ impl<F: Frame> PointToPoint<F> {
     #[inline]
     fn advance(&mut self, now: Instant) -> Instant {
         self.clock = self.clock.max(now);
-        self.queue.release(self.clock);
         self.clock
     }
 
@@ -196,7 +195,7 @@ impl<F: Frame> PointToPoint<F> {
     }
 
     /// Accepts a frame that is `len` bytes long on the link.
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, now: Instant, frame: F, len: u32) {
         if self.manager.is_none()
             && self.impairments.is_none()
@@ -208,7 +207,7 @@ impl<F: Frame> PointToPoint<F> {
     }
 
     /// Accepts a frame on a link without outages, queue management and impairments: it is delivered unless the queue is full.
-    #[inline]
+    #[inline(always)]
     fn admit_steadily(&mut self, now: Instant, frame: F, len: u32, slot: (Instant, Instant)) {
         let (start, end) = slot;
         if start > now {
@@ -226,6 +225,7 @@ impl<F: Frame> PointToPoint<F> {
     }
 
     /// Accepts a frame on any other link.
+    #[inline(never)]
     fn admit_with_chance(&mut self, now: Instant, mut frame: F, len: u32) {
         let Some((sent, undo)) = self.transmitter.plan(now, len) else {
             return self.drop_frame(now, DropCause::LinkDown, frame);
@@ -464,6 +464,7 @@ impl<F: Frame> Link for PointToPoint<F> {
     #[inline]
     fn handle_packet(&mut self, now: Instant, frame: F) {
         let now = self.advance(now);
+        self.queue.release(now);
         let len = frame.wire_len();
         self.counts.offered.add(len);
         if self.impairments.is_none() && self.compression.is_none() {

@@ -69,7 +69,7 @@ impl Queue {
         (self.waiting.len() as u64) < self.max_packets && self.bytes + u64::from(len) <= self.max_bytes
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, now: Instant, until: Instant, len: u32) {
         self.waiting.push_back(Waiting { since: now, until, len });
         self.bytes += u64::from(len);

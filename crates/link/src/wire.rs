@@ -50,11 +50,13 @@ pub(crate) struct UnderWay<F> {
 pub(crate) struct Wire<F> {
     in_order: VecDeque<UnderWay<F>>,
     overtaking: BinaryHeap<Overtaking<F>>,
+    /// The time of the next arrival; [`Instant::FAR_FUTURE`] if there is none.
+    earliest: Instant,
 }
 
 impl<F> Wire<F> {
     pub(crate) fn new() -> Self {
-        Self { in_order: VecDeque::new(), overtaking: BinaryHeap::new() }
+        Self { in_order: VecDeque::new(), overtaking: BinaryHeap::new(), earliest: Instant::FAR_FUTURE }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -63,10 +65,17 @@ impl<F> Wire<F> {
 
     #[inline(always)]
     pub(crate) fn push(&mut self, item: UnderWay<F>) {
+        self.earliest = self.earliest.min(item.at);
         match self.in_order.back() {
             Some(last) if item.at < last.at => self.overtaking.push(Overtaking(item)),
             _ => self.in_order.push_back(item),
         }
+    }
+
+    /// The time of the next arrival; [`Instant::FAR_FUTURE`] if there is none before.
+    #[inline]
+    pub(crate) fn earliest(&self) -> Instant {
+        self.earliest
     }
 
     /// The time of the next arrival.
@@ -82,16 +91,23 @@ impl<F> Wire<F> {
     /// Removes the next frame if it is due.
     #[inline(always)]
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<UnderWay<F>> {
-        if !self.overtaking.is_empty() && self.overtaker_is_first() {
-            return if self.overtaking.peek()?.0.at <= now { self.overtaking.pop().map(|item| item.0) } else { None };
+        if self.earliest > now {
+            return None;
         }
-        if self.in_order.front()?.at <= now { self.in_order.pop_front() } else { None }
+        let next = if !self.overtaking.is_empty() && self.overtaker_is_first() {
+            self.overtaking.pop().map(|item| item.0)
+        } else {
+            self.in_order.pop_front()
+        };
+        self.earliest = self.next_at().unwrap_or(Instant::FAR_FUTURE);
+        next
     }
 
     /// Removes all frames, in the order of departure.
     pub(crate) fn drain(&mut self) -> Vec<UnderWay<F>> {
         let mut all: Vec<_> = self.in_order.drain(..).chain(self.overtaking.drain().map(|item| item.0)).collect();
         all.sort_by_key(|item| item.order);
+        self.earliest = Instant::FAR_FUTURE;
         all
     }
 

@@ -317,7 +317,7 @@ impl Network {
             return self.reschedule_hop(index);
         }
         let deadline = hop.link.deadline();
-        self.schedule.set(index, deadline);
+        self.schedule.set_at(index, deadline);
     }
 
     /// Returns a frame that fits the MTU of the link that it is about to enter. A longer one is dropped, and a router reports that to its
@@ -390,15 +390,15 @@ impl Network {
         self.reschedule_air(now, cell);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reschedule_hop(&mut self, hop: usize) {
         let mut deadline = self.hops[hop].link.deadline();
         if self.has_segments
             && let Some(segment) = &self.segments[hop / 2]
         {
-            deadline = deadline.into_iter().chain(segment.deadline(hop)).min();
+            deadline = segment.deadline(hop).map_or(deadline, |own| own.min(deadline));
         }
-        self.schedule.set(hop, deadline);
+        self.schedule.set_at(hop, deadline);
     }
 
     /// A cell has changed: its shared channel may be free, and its deadline has changed.

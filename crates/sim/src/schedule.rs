@@ -71,7 +71,12 @@ impl Schedule {
     /// Sets the deadline of `source`.
     #[inline]
     pub(crate) fn set(&mut self, source: usize, deadline: Option<Instant>) {
-        let deadline = deadline.unwrap_or(Instant::FAR_FUTURE);
+        self.set_at(source, deadline.unwrap_or(Instant::FAR_FUTURE));
+    }
+
+    /// As [`Self::set`]; [`Instant::FAR_FUTURE`] is no deadline.
+    #[inline]
+    pub(crate) fn set_at(&mut self, source: usize, deadline: Instant) {
         if self.deadline[source] != deadline {
             self.change(source, deadline);
         }
@@ -93,6 +98,7 @@ impl Schedule {
         }
     }
 
+    #[inline(never)]
     fn remove(&mut self, place: usize) {
         let removed = self.heap.swap_remove(place);
         self.place[removed.source()] = ABSENT;
@@ -117,6 +123,7 @@ impl Schedule {
     }
 
     /// Puts `key` at `place` or below it.
+    #[inline(always)]
     fn sift_down(&mut self, mut place: usize, key: Key) {
         loop {
             let mut child = 2 * place + 1;
