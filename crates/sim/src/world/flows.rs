@@ -15,6 +15,7 @@ use crate::network::Way;
 use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {
+    #[inline(always)]
     pub(super) fn after_turn(&mut self, flow: FlowId, was_over: bool) {
         let index = flow.0 as usize;
         if self.flows[index].resumes() {

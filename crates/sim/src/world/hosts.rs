@@ -20,6 +20,7 @@ use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {
     /// Handles a packet that arrived at a node.
+    #[inline(always)]
     pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(host) = self.host_of[node.index()] else { return self.queue_at_router(node, frame, observer) };
         if self.latencies.is_empty() {
@@ -30,7 +31,7 @@ impl World {
     }
 
     /// Handles a packet that a host has received.
-    #[inline]
+    #[inline(always)]
     pub(super) fn receive<O: Observer>(&mut self, node: NodeId, host: usize, frame: Box<Frame>, observer: &mut O) {
         let entry = &mut self.hosts[host];
         if entry.is_plain() && !entry.external && frame.packet.tcp().is_some() {
@@ -144,13 +145,14 @@ impl World {
 
     /// Serves a host: sends its pending packets, and reports events to its applications.
     pub(super) fn serve<O: Observer>(&mut self, host: usize, observer: &mut O) {
+        let has_chain = self.hosts[host].chain.is_some();
         loop {
-            if self.hosts[host].chain.is_some() {
+            if has_chain {
                 self.send_passed_packets(host, observer);
             }
             self.send_pending(host, observer);
             let entry = &mut self.hosts[host];
-            if entry.chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
+            if has_chain && entry.chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
                 continue;
             }
             let Some((id, event)) = entry.endpoint.poll_event() else { break };
@@ -175,14 +177,14 @@ impl World {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn reschedule_host(&mut self, host: usize) {
         let deadline = self.hosts[host].deadline();
         self.network.schedule.set(self.network.sources.hosts + host, deadline);
     }
 
     /// Passes the pending packets of a host's TCP through its mechanisms, and sends them.
-    #[inline]
+    #[inline(always)]
     fn send_pending<O: Observer>(&mut self, host: usize, observer: &mut O) {
         loop {
             let entry = &mut self.hosts[host];

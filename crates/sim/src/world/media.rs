@@ -15,6 +15,7 @@ use crate::observer::{Dropped, Medium, Observer, Place, Transit, WorldEvent};
 use crate::segment::GateChange;
 
 impl World {
+    #[inline(always)]
     pub(super) fn step_hop<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         let has_segment = self.network.has_segment(index / 2);
@@ -60,22 +61,28 @@ impl World {
     }
 
     /// Handles a link's events: drops, and changes of its state.
+    #[inline]
     fn pass_link_events<O: Observer>(&mut self, index: usize, observer: &mut O) {
         while let Some(event) = self.network.hops[index].link.poll_event() {
-            let id = self.network.hops[index].id;
-            // Both directions go down together; the first one represents both.
-            let speaks = index.is_multiple_of(2);
-            match event {
-                PointToPointEvent::Dropped { frame, .. } if frame.raw => self.network.pool.take_back(frame),
-                PointToPointEvent::Dropped { at, cause, frame } => {
-                    observer.dropped(at, Dropped::Lost(Medium::Link(id), cause), &frame);
-                }
-                PointToPointEvent::AttemptFailed { frame, .. } => self.attempt_failed(index, frame, observer),
-                PointToPointEvent::Down { at } if speaks => self.link_changed(at, id, false, observer),
-                PointToPointEvent::Up { at } if speaks => self.link_changed(at, id, true, observer),
-                PointToPointEvent::Forwards { at } if speaks => self.link_forwards(at, id, observer),
-                PointToPointEvent::Down { .. } | PointToPointEvent::Up { .. } | PointToPointEvent::Forwards { .. } => {}
+            self.pass_link_event(index, event, observer);
+        }
+    }
+
+    #[inline(never)]
+    fn pass_link_event<O: Observer>(&mut self, index: usize, event: PointToPointEvent<Box<Frame>>, observer: &mut O) {
+        let id = self.network.hops[index].id;
+        // Both directions go down together; the first one represents both.
+        let speaks = index.is_multiple_of(2);
+        match event {
+            PointToPointEvent::Dropped { frame, .. } if frame.raw => self.network.pool.take_back(frame),
+            PointToPointEvent::Dropped { at, cause, frame } => {
+                observer.dropped(at, Dropped::Lost(Medium::Link(id), cause), &frame);
             }
+            PointToPointEvent::AttemptFailed { frame, .. } => self.attempt_failed(index, frame, observer),
+            PointToPointEvent::Down { at } if speaks => self.link_changed(at, id, false, observer),
+            PointToPointEvent::Up { at } if speaks => self.link_changed(at, id, true, observer),
+            PointToPointEvent::Forwards { at } if speaks => self.link_forwards(at, id, observer),
+            PointToPointEvent::Down { .. } | PointToPointEvent::Up { .. } | PointToPointEvent::Forwards { .. } => {}
         }
     }
 

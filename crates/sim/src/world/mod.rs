@@ -225,11 +225,20 @@ impl World {
         Some(Ending::AllDone)
     }
 
+    /// Nearly all events are arrivals at the end of a link.
+    #[inline]
     fn step<O: Observer>(&mut self, source: usize, observer: &mut O) {
-        let sources = self.network.sources;
-        if source < sources.routing {
+        if source < self.network.sources.routing {
             self.step_hop(source, observer);
-        } else if source < sources.mobiles {
+        } else {
+            self.step_other(source, observer);
+        }
+    }
+
+    #[inline(never)]
+    fn step_other<O: Observer>(&mut self, source: usize, observer: &mut O) {
+        let sources = self.network.sources;
+        if source < sources.mobiles {
             self.step_routing(observer);
         } else if source < sources.home_agents {
             self.step_mobile(source - sources.mobiles, observer);
