@@ -121,15 +121,17 @@ impl RttEstimator {
             self.window_end = snd_nxt;
             return;
         }
-        let (old, new) = (self.srtt.as_nanos() as i128, rtt.as_nanos() as i128);
-        let error = new - old;
-        self.srtt = Duration::from_nanos((old + error / 8) as u64);
+        let falls = rtt < self.srtt;
+        let error = if falls { self.srtt - rtt } else { rtt - self.srtt };
+        self.srtt = if falls { self.srtt - error / 8 } else { self.srtt + error / 8 };
         // `mdev` is kept as four mean deviations, so that a quarter of the excess is an eighth of it and so on.
-        let mut excess = error.abs() - self.mdev.as_nanos() as i128 / 4;
-        if error < 0 && excess > 0 {
-            excess /= 8;
+        let mean = self.mdev / 4;
+        if error > mean {
+            let excess = error - mean;
+            self.mdev += if falls { excess / 8 } else { excess };
+        } else {
+            self.mdev -= mean - error;
         }
-        self.mdev = Duration::from_nanos((self.mdev.as_nanos() as i128 + excess).max(0) as u64);
         if self.mdev > self.margin_max {
             self.margin_max = self.mdev;
             self.margin = self.margin.max(self.margin_max);
