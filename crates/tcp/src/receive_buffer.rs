@@ -115,7 +115,7 @@ impl ReceiveBuffer {
     }
 
     /// Appends data that is next in order.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_in_order(&mut self, chunk: Bytes) {
         if chunk.is_empty() {
             return;

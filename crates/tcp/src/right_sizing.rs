@@ -42,12 +42,17 @@ impl RightSizing {
         Duration::from_micros(self.rtt_us.into())
     }
 
-    /// A segment echoes the timestamp `echoed`, which is `rtt` old; `None` if it is not full-sized (Linux
-    /// `tcp_rcv_rtt_measure_ts`). `is_drained`: the reader has read all earlier data.
-    pub(crate) fn time_echo(&mut self, growth: BufferGrowth, echoed: u32, rtt: Option<Duration>, is_drained: bool) {
+    /// Whether the age of the timestamp `echoed` is a sample: Linux 6.18 times the first segment that echoes it.
+    #[inline]
+    pub(crate) fn takes_echo(&mut self, growth: BufferGrowth, echoed: u32) -> bool {
         let is_known = core::mem::replace(&mut self.echoed, echoed) == echoed;
-        let Some(rtt) = rtt else { return };
-        if growth == BufferGrowth::Linux6_18 && (is_known || rtt < MIN_RTT) {
+        growth != BufferGrowth::Linux6_18 || !is_known
+    }
+
+    /// A full-sized segment echoes a timestamp that is `rtt` old (Linux `tcp_rcv_rtt_measure_ts`). `is_drained`: the reader has read all
+    /// earlier data.
+    pub(crate) fn time_echo(&mut self, growth: BufferGrowth, rtt: Duration, is_drained: bool) {
+        if growth == BufferGrowth::Linux6_18 && rtt < MIN_RTT {
             return;
         }
         let sample = u32::try_from(rtt.max(MIN_RTT).as_micros()).unwrap_or(u32::MAX);
@@ -176,7 +181,9 @@ mod tests {
     fn linux_6_18_grows_as_the_kernel_was_seen_to() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 10 * 1448);
         let mut read = |at, segments: u32| {
-            sizing.time_echo(BufferGrowth::Linux6_18, segments, Some(Duration::from_millis(51)), true);
+            if sizing.takes_echo(BufferGrowth::Linux6_18, segments) {
+                sizing.time_echo(BufferGrowth::Linux6_18, Duration::from_millis(51), true);
+            }
             sizing.on_read(at, BufferGrowth::Linux6_18, segments * 1448, 0, None, 1448)
         };
         assert_eq!(read(at(40_000), 10), None);
@@ -187,7 +194,7 @@ mod tests {
     #[test]
     fn unread_data_do_not_count_as_read() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 1000);
-        sizing.time_echo(BufferGrowth::Linux6_18, 1, Some(Duration::from_millis(10)), true);
+        sizing.time_echo(BufferGrowth::Linux6_18, Duration::from_millis(10), true);
         assert_eq!(sizing.on_read(at(10_000), BufferGrowth::Linux6_18, 3000, 2000, None, 1448), None);
     }
 
@@ -195,7 +202,9 @@ mod tests {
     fn a_shorter_round_trip_counts_at_once_and_a_longer_one_slowly() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 1000);
         let mut time = |echoed, ms, is_drained| {
-            sizing.time_echo(BufferGrowth::Linux6_18, echoed, Some(Duration::from_millis(ms)), is_drained);
+            if sizing.takes_echo(BufferGrowth::Linux6_18, echoed) {
+                sizing.time_echo(BufferGrowth::Linux6_18, Duration::from_millis(ms), is_drained);
+            }
             sizing.rtt_us
         };
         assert_eq!(time(1, 80, true), 80_000);
@@ -212,7 +221,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(sizing.on_read(at(1_000), BufferGrowth::Linux6_18, u32::MAX, 0, None, 1448), None);
         }
-        sizing.time_echo(BufferGrowth::Linux6_18, 1, Some(Duration::from_millis(10)), true);
+        sizing.time_echo(BufferGrowth::Linux6_18, Duration::from_millis(10), true);
         assert_eq!(sizing.on_read(at(20_000), BufferGrowth::Linux6_18, 1, 0, None, 1448), Some(u32::MAX));
     }
 

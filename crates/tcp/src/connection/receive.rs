@@ -95,13 +95,17 @@ impl Connection {
             Arrival::OutOfOrder | Arrival::SpreadOutOfOrder | Arrival::Refused => self.ack_now(Reason::DuplicateAck),
             Arrival::FilledGap => self.ack_now(Reason::GapFilled),
             Arrival::Duplicate => self.ack_now(Reason::DuplicateData),
-            Arrival::InOrder => {
-                // Linux `tcp_measure_rcv_mss`: less than a full segment also ends a write.
-                let ends_a_write = pushed || len < self.rcv.mss;
-                self.ack.pushed |= ends_a_write && matches!(self.config.receive.ack, AckPolicy::Adaptive { .. });
-                self.schedule_in_order_ack(now, window_grew);
-            }
+            Arrival::InOrder => self.schedule_ack_in_order(now, len, pushed, window_grew),
         }
+    }
+
+    /// As [`Self::schedule_ack`], of data in order.
+    #[inline]
+    pub(super) fn schedule_ack_in_order(&mut self, now: Instant, len: u32, pushed: bool, window_grew: bool) {
+        // Linux `tcp_measure_rcv_mss`: less than a full segment also ends a write.
+        let ends_a_write = pushed || len < self.rcv.mss;
+        self.ack.pushed |= ends_a_write && matches!(self.config.receive.ack, AckPolicy::Adaptive { .. });
+        self.delay_or_send_ack(now, window_grew);
     }
 
     /// Whether the ACK of data out of order may wait for more of it (Linux `__tcp_ack_snd_check`).
@@ -133,7 +137,8 @@ impl Connection {
         self.delay_ack(now, (rtt / COMPRESSION_RTT_SHARE).min(MAX_COMPRESSION_DELAY) + COMPRESSION_SLACK);
     }
 
-    fn schedule_in_order_ack(&mut self, now: Instant, window_grew: bool) {
+    #[inline(always)]
+    fn delay_or_send_ack(&mut self, now: Instant, window_grew: bool) {
         self.follow_arrivals(now);
         if window_grew && self.config.receive.quick_while_growing {
             self.ack.quick |= 1;
@@ -240,6 +245,7 @@ impl Connection {
     }
 
     /// Measures the round trip for the growth of the buffer, and for how long SACKs are held back.
+    #[inline(always)]
     pub(super) fn measure_receive_rtt(&mut self, now: Instant, segment: &Segment) {
         let may_grow = self.rcv.capacity < self.config.receive.max_buffer_bytes;
         if !may_grow && !self.config.receive.compress_sacks {
@@ -250,9 +256,13 @@ impl Connection {
             self.rcv.sizing.time_window(now, self.rcv.nxt, self.rcv.nxt + self.rcv.wnd);
         }
         let Some(echoed) = segment.options.timestamps.map(|ts| ts.ecr).filter(|&ecr| ecr != 0) else { return };
+        if !self.rcv.sizing.takes_echo(growth, echoed) {
+            return;
+        }
         let is_full = segment.payload.len() as u32 >= self.rcv.mss;
-        let rtt = self.rtt_by_echo(now, echoed).filter(|_| is_full);
-        self.rcv.sizing.time_echo(growth, echoed, rtt, self.received.readable_len() == 0);
+        if let Some(rtt) = self.rtt_by_echo(now, echoed).filter(|_| is_full) {
+            self.rcv.sizing.time_echo(growth, rtt, self.received.readable_len() == 0);
+        }
     }
 }
 
@@ -315,6 +325,7 @@ impl Connection {
     }
 
     /// The reader took `len` bytes: the buffer may grow, and a window update may be due.
+    #[inline(always)]
     pub(super) fn after_read(&mut self, now: Instant, len: u32) {
         self.grow_buffer(now, len);
         // Linux `tcp_cleanup_rbuf`: the reader has all pushed data, and no reply is expected that would carry the ACK.
@@ -348,6 +359,7 @@ impl Connection {
     }
 
     /// The reader took `len` bytes: the buffer grows if this is a new maximum per round trip.
+    #[inline(always)]
     fn grow_buffer(&mut self, now: Instant, len: u32) {
         let receive = &self.config.receive;
         if self.rcv.capacity >= receive.max_buffer_bytes {
