@@ -16,6 +16,13 @@ const MAX_DEFERRAL: Duration = Duration::from_millis(1);
 /// A burst of this share of the window does not wait (Linux `tcp_tso_win_divisor`).
 const BURST_WINDOW_SHARE: u32 = 3;
 
+/// A burst waits if it may be longer than what the windows have room for.
+struct Deferral {
+    /// Room in the windows.
+    bytes: u32,
+    blocked: Blocked,
+}
+
 impl Connection {
     /// The pacing rate in bytes per second; `None` if the connection is not paced or no rate is known yet.
     pub fn pacing_rate(&self) -> Option<u64> {
@@ -41,14 +48,19 @@ impl Connection {
         self.pacer.as_ref().is_none_or(|pacer| pacer.is_open(now))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn charge_pacer(&mut self, now: Instant, len: usize) {
         if self.pacer.is_some() {
-            let rate = self.current_pacing_rate();
-            let burst = self.pacing_burst(rate);
-            if let Some(pacer) = &mut self.pacer {
-                pacer.on_sent(now, len as u32, rate, burst);
-            }
+            self.charge_for(now, len as u32);
+        }
+    }
+
+    #[inline(never)]
+    fn charge_for(&mut self, now: Instant, len: u32) {
+        let rate = self.current_pacing_rate();
+        let burst = self.pacing_burst(rate);
+        if let Some(pacer) = &mut self.pacer {
+            pacer.on_sent(now, len, rate, burst);
         }
     }
 
@@ -73,14 +85,24 @@ impl Connection {
     }
 
     /// Begins a burst of new data, unless it waits for the next ACK to become larger: then why.
+    #[inline]
     pub(super) fn begin_burst(&mut self, now: Instant) -> Result<(), Blocked> {
         if !self.config.send.defer_bursts || self.pacer.is_some() || self.snd.burst_left > 0 {
             return Ok(());
         }
+        self.begin_next_burst(now)
+    }
+
+    fn begin_next_burst(&mut self, now: Instant) -> Result<(), Blocked> {
         let (mss, cwnd) = (self.snd.mss, self.congestion.cwnd());
-        let most = burst_segments(self.current_pacing_rate(), mss, self.rtt.min_rtt(), LEAST_BURST);
         let room = cwnd.saturating_sub(self.queue.in_flight());
-        if let Some(blocked) = self.deferral(now, room, most) {
+        let deferral = self.deferral(now, room);
+        // The rate permits the least burst in any case, which is all that the usual ACK makes room for.
+        let most =
+            if room <= LEAST_BURST && deferral.is_none() { LEAST_BURST } else { self.burst_segments(LEAST_BURST) };
+        if let Some(Deferral { bytes, blocked }) = deferral
+            && bytes < most.saturating_mul(mss)
+        {
             return Err(blocked);
         }
         // Two bursts at least make up a window (Linux `tcp_cwnd_test`).
@@ -89,8 +111,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Why a burst of at most `most` segments waits, with room for `room` in the window (Linux `tcp_tso_should_defer`).
-    fn deferral(&self, now: Instant, room: u32, most: u32) -> Option<Blocked> {
+    /// Why a burst waits, with room for `room` segments in the window, unless that is all that it may have (Linux `tcp_tso_should_defer`).
+    fn deferral(&self, now: Instant, room: u32) -> Option<Deferral> {
         let mss = self.snd.mss;
         let queued = u32::try_from(self.unsent.len()).unwrap_or(u32::MAX);
         let is_recent = now.saturating_since(self.snd.last_data_at) <= MAX_DEFERRAL;
@@ -99,9 +121,9 @@ impl Connection {
         }
         let by_cwnd = room.saturating_mul(mss);
         let by_peer = self.window_edge().saturating_since(self.snd.nxt);
-        let limit = by_cwnd.min(by_peer);
+        let bytes = by_cwnd.min(by_peer);
         let window = self.snd.wnd.min(self.congestion.cwnd().saturating_mul(mss));
-        if limit >= most.saturating_mul(mss) || limit >= window / BURST_WINDOW_SHARE {
+        if bytes >= window / BURST_WINDOW_SHARE {
             return None;
         }
         let (head, srtt) = (self.queue.front()?, self.rtt.srtt()?);
@@ -110,12 +132,14 @@ impl Connection {
             return None;
         }
         let skb = queued.min(MAX_BURST_BYTES as u32 / mss * mss);
-        match by_cwnd < by_peer {
-            true if by_cwnd <= skb => Some(Blocked::CongestionWindow),
-            false if by_peer <= skb => Some(Blocked::PeerWindow),
+        let blocked = match by_cwnd < by_peer {
+            true if by_cwnd <= skb => Blocked::CongestionWindow,
+            false if by_peer <= skb => Blocked::PeerWindow,
             // The last data of the application waits for more, unless it ends the stream.
-            _ => (!self.snd.closing).then_some(Blocked::Nagle),
-        }
+            _ if self.snd.closing => return None,
+            _ => Blocked::Nagle,
+        };
+        Some(Deferral { bytes, blocked })
     }
 
     /// In bytes per second; 0 while no round trip was measured.
