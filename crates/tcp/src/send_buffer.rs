@@ -37,13 +37,13 @@ impl SendBuffer {
     }
 
     /// Bytes up to the end of the first record, or all of them: no segment has data from both sides of that end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn front_len(&self) -> usize {
         self.first_record().unwrap_or(self.len)
     }
 
     /// The length of the first record, if its end is marked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first_record(&self) -> Option<usize> {
         let stored = self.stored.get()?;
         stored.record_ends.front().map(|end| (end - stored.taken) as usize)
@@ -72,7 +72,19 @@ impl SendBuffer {
     }
 
     /// Takes the first `len` bytes: without copying where they lie in one chunk.
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Bytes {
+        if let Some(Stored { chunks, record_ends, .. }) = self.stored.if_present()
+            && let Some(first) = chunks.front_mut().filter(|first| first.len() > len)
+            && record_ends.is_empty()
+        {
+            self.len -= len;
+            return first.split_to(len);
+        }
+        self.take_whole_chunks(len)
+    }
+
+    fn take_whole_chunks(&mut self, len: usize) -> Bytes {
         let len = len.min(self.len);
         self.len -= len;
         let Some(stored) = self.stored.if_present() else { return Bytes::new() };

@@ -82,14 +82,20 @@ enum Place {
 }
 
 /// The deadlines of all timers of one connection.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Timers {
     /// Sets of timers, by [`Timer::bit`]: few are armed at a time, so that the others need not be checked.
     armed: u16,
     held: u16,
-    /// Nanoseconds: the deadline of a timer that is armed, or, if it is held too, what remained of it.
+    /// Nanoseconds: the deadline of a timer that is armed, or, if it is held too, what remained of it; else [`NEVER`].
     common: [u64; 5],
     rare: OnDemand<RareDeadlines>,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { armed: 0, held: 0, common: [NEVER; 5], rare: OnDemand::absent() }
+    }
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -138,15 +144,29 @@ impl Timers {
         self.set_slot(timer, nanos);
     }
 
+    #[inline]
     pub(crate) fn disarm(&mut self, timer: Timer) {
+        match timer.place() {
+            Place::Common(index) => {
+                self.armed &= !timer.bit();
+                self.common[index] = NEVER;
+            }
+            Place::Rare(_) if self.is_armed(timer) => self.disarm_rare(timer),
+            Place::Rare(_) => {}
+        }
+    }
+
+    #[inline(never)]
+    fn disarm_rare(&mut self, timer: Timer) {
         self.armed &= !timer.bit();
-        if timer.bit() & RARE != 0 && self.armed & RARE == 0 {
+        if self.armed & RARE == 0 {
             self.rare.clear();
         }
     }
 
     pub(crate) fn disarm_all(&mut self) {
         self.armed = 0;
+        self.common = [NEVER; 5];
         self.rare.clear();
     }
 
@@ -157,6 +177,15 @@ impl Timers {
     /// When `timer` runs out; `None` if it is not armed or is held.
     pub(crate) fn deadline(&self, timer: Timer) -> Option<Instant> {
         (self.is_armed(timer) && !self.is_held(timer)).then(|| Instant::from_nanos(self.slot(timer)))
+    }
+
+    /// The time of [`Self::next`], or [`Instant::FAR_FUTURE`].
+    #[inline]
+    pub(crate) fn earliest(&self) -> Instant {
+        if self.held | self.armed & RARE != 0 {
+            return self.next().map_or(Instant::FAR_FUTURE, |(at, _)| at);
+        }
+        Instant::from_nanos(self.common.into_iter().fold(NEVER, u64::min))
     }
 
     /// The earliest deadline; of equal ones, the first in the order of [`Timer::ALL`].
@@ -223,6 +252,7 @@ mod tests {
         assert_eq!(timers.expire(Instant::from_secs(1)), Some(Timer::DelayedAck));
         assert_eq!(timers.expire(Instant::from_secs(1)), Some(Timer::KeepAlive));
         assert_eq!(timers.expire(Instant::from_secs(9)), None);
+        assert_eq!(timers.earliest(), Instant::FAR_FUTURE);
     }
 
     #[test]
@@ -245,7 +275,9 @@ mod tests {
         timers.hold(Instant::from_secs(1), Timer::Retransmit);
         assert_eq!(timers.next(), None);
         assert!(timers.is_armed(Timer::Retransmit));
+        assert_eq!(timers.earliest(), Instant::FAR_FUTURE);
         timers.release(Instant::from_secs(10), Timer::Retransmit);
+        assert_eq!(timers.earliest(), Instant::from_secs(12));
         assert_eq!(timers.next(), Some((Instant::from_secs(12), Timer::Retransmit)));
     }
 

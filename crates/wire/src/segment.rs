@@ -261,6 +261,18 @@ impl DerefMut for TcpOptions {
 }
 
 impl TcpOptions {
+    /// Replaces all options by timestamps, or by none: few segments carry others.
+    #[inline]
+    pub fn set_timestamps_only(&mut self, timestamps: Option<Timestamps>) {
+        // All fields are named, for none to be left as it was.
+        let Self { timestamps: own, sack, accurate_ecn, rare, unknown, is_signed, is_multipath } = self;
+        (*own, *sack, *accurate_ecn) = (timestamps, SackBlocks::default(), None);
+        if !rare.is_absent() {
+            *rare = Rare::default();
+        }
+        (*unknown, *is_signed, *is_multipath) = (0, false, false);
+    }
+
     /// Whether there is no option to write.
     pub fn is_empty(&self) -> bool {
         self.wire_len() == 0

@@ -61,7 +61,7 @@ pub(crate) struct AckSample {
     pub(crate) snd_una: Seq,
     pub(crate) snd_nxt: Seq,
     pub(crate) is_paced: bool,
-    /// The largest window that the peer can advertise, in segments.
+    /// The largest window that the peer can advertise, in segments, for [`CwndIncrease::EveryAck`].
     pub(crate) largest_send_window: u32,
 }
 
@@ -157,6 +157,7 @@ impl CongestionWindow {
     }
 
     /// Slow start or congestion avoidance.
+    #[inline(always)]
     fn open(&mut self, config: &CongestionConfig, sample: &AckSample) {
         let mut acked = match config.counting {
             AckCounting::PerAck => 1,

@@ -3,9 +3,9 @@
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq};
 
-use super::fields::Timed;
+use super::fields::{Pending, Timed};
 use super::{Connection, Event};
-use crate::config::{Reduction, WindowUpdate};
+use crate::config::{CwndIncrease, Reduction, WindowUpdate};
 use crate::congestion::AckSample;
 use crate::counters::Disposition;
 use crate::recovery::RecoveryState;
@@ -301,7 +301,7 @@ impl Connection {
     }
 
     /// A segment was delivered, as an ACK that echoes the timestamp `echoed` shows.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_delivered(&mut self, now: Instant, sent: &Sent, echoed: Option<u32>) {
         // An echo from before the retransmission is that of the first copy, which proves nothing about segments sent between the two
         // (Linux `tcp_skb_spurious_retrans`).
@@ -360,7 +360,7 @@ impl Connection {
         } else if !(was_in_recovery && self.config.recovery.reduction == Reduction::Immediate) {
             self.adjust_window(now, report);
         }
-        self.pending.new_data_first = report.send_new_first;
+        self.pending.set(Pending::NEW_DATA_FIRST, report.send_new_first);
     }
 
     /// Nothing is outstanding any more.
@@ -406,7 +406,10 @@ impl Connection {
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
             is_paced: self.pacer.is_some(),
-            largest_send_window: (u32::from(u16::MAX) << self.snd.scale) / self.snd.mss.max(1),
+            largest_send_window: match self.config.congestion.increase {
+                CwndIncrease::EveryAck => (u32::from(u16::MAX) << self.snd.scale) / self.snd.mss.max(1),
+                CwndIncrease::WhileLimiting => u32::MAX,
+            },
         };
         self.congestion.on_ack(&self.config.congestion, &sample);
     }
@@ -475,7 +478,7 @@ impl Connection {
             self.timers.release(now, Timer::Retransmit);
         }
         // `snd.probed_byte` stays: the probe may still be under way.
-        self.pending.window_probe = false;
+        self.pending.remove(Pending::WINDOW_PROBE);
         // Probing has replaced the retransmission timer of the data that was pulled back.
         let timers = [Timer::Retransmit, Timer::LossProbe, Timer::Reorder];
         if !self.queue.is_empty() && !timers.iter().any(|&timer| self.timers.is_armed(timer)) {

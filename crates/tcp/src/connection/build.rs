@@ -5,6 +5,7 @@ use holdover_base::Instant;
 use holdover_wire::{Flags, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout};
 
 use super::Connection;
+use super::fields::Pending;
 
 /// The content of a segment, without the fields that all segments have.
 #[derive(Debug)]
@@ -31,14 +32,20 @@ struct Fields {
 impl Connection {
     /// Writes to `place` a segment with everything that each one carries: the ACK, the window and the options.
     #[inline(never)]
+    pub(super) fn build_any(&mut self, now: Instant, content: Content, place: &mut Segment) {
+        self.build(now, content, place);
+    }
+
+    /// As [`Self::build_any`], where most segments are built: much of it is known there.
+    #[inline(always)]
     pub(super) fn build(&mut self, now: Instant, content: Content, place: &mut Segment) {
         if content.flags.contains(Flags::SYN) || self.snd.urgent.is_some() || self.has_rare_options() {
             return self.build_with_rare_options(now, content, place);
         }
         let ack = self.ack_point();
         let window = self.announce_window(ack);
-        let options = TcpOptions { timestamps: self.timestamps_option(now), ..TcpOptions::default() };
-        self.assemble(content, Fields { ack, window, urgent: 0 }, options, place);
+        place.options.set_timestamps_only(self.timestamps_option(now));
+        self.assemble(content, Fields { ack, window, urgent: 0 }, place);
     }
 
     #[inline(never)]
@@ -54,17 +61,19 @@ impl Connection {
             }
             _ => 0,
         };
-        self.assemble(content, Fields { ack, window, urgent }, options, place);
+        place.options = options;
+        self.assemble(content, Fields { ack, window, urgent }, place);
     }
 
+    /// Writes everything but the options.
     #[inline(always)]
-    fn assemble(&mut self, content: Content, fields: Fields, options: TcpOptions, place: &mut Segment) {
+    fn assemble(&mut self, content: Content, fields: Fields, place: &mut Segment) {
         let acks = content.flags.contains(Flags::ACK);
         if acks && !content.flags.contains(Flags::RST) {
             self.note_ack_sent(fields.ack);
         }
         // All fields are named, for none to be left as it was.
-        let Segment { src_port, dst_port, seq, ack, flags, window, urgent, options: all_options, payload } = place;
+        let Segment { src_port, dst_port, seq, ack, flags, window, urgent, options: _, payload } = place;
         *src_port = self.local.port;
         *dst_port = self.remote.port;
         *seq = content.seq;
@@ -72,7 +81,6 @@ impl Connection {
         *flags = content.flags;
         *window = fields.window;
         *urgent = fields.urgent;
-        *all_options = options;
         *payload = content.payload;
     }
 
@@ -101,7 +109,7 @@ impl Connection {
     }
 
     /// Bytes of data that fit into a segment besides the SACK blocks it has to carry and the room that the owner reserves.
-    #[inline]
+    #[inline(always)]
     pub(super) fn data_room(&self) -> u32 {
         let room = self.snd.mss.saturating_sub(self.steering.option_room).max(1);
         if self.has_rare_options() { self.data_room_beside_options(room) } else { room }
@@ -133,7 +141,7 @@ impl Connection {
         self.received.has_gap()
             || self.rcv.dsack.is_some()
             || self.accurate_ecn.is_some()
-            || self.pending.user_timeout_option
+            || self.pending.contains(Pending::USER_TIMEOUT_OPTION)
     }
 
     fn reports_sack_blocks(&self) -> bool {
@@ -151,7 +159,7 @@ impl Connection {
             }
             if self.user_timeout_option_fits(payload_len) {
                 options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
-                self.pending.user_timeout_option = false;
+                self.pending.remove(Pending::USER_TIMEOUT_OPTION);
             }
             if self.sends_ecn_option() {
                 self.add_ecn_option(&mut options);
@@ -169,7 +177,7 @@ impl Connection {
     /// is, it waits.
     #[inline]
     pub(super) fn user_timeout_option_fits(&self, payload_len: usize) -> bool {
-        self.pending.user_timeout_option && self.has_room_for_user_timeout(payload_len)
+        self.pending.contains(Pending::USER_TIMEOUT_OPTION) && self.has_room_for_user_timeout(payload_len)
     }
 
     #[cold]

@@ -5,6 +5,7 @@ use holdover_wire::Seq;
 
 use super::Connection;
 use super::ecn::Feedback;
+use super::fields::Pending;
 use crate::config::{LossDetection, ZeroWindow};
 use crate::counters::Reason;
 use crate::recovery::RecoveryState;
@@ -64,17 +65,19 @@ pub(super) enum Blocked {
 impl Connection {
     /// The one place that decides what to send next, or why nothing is.
     pub(super) fn choose(&mut self, now: Instant) -> Result<Choice, Blocked> {
-        if self.pending.reset {
+        if self.pending.contains(Pending::RESET) {
             return Ok(Choice::Reset);
         }
-        if self.pending.foreign_reset {
+        if self.pending.contains(Pending::FOREIGN_RESET) {
             return Ok(Choice::ForeignReset(self.challenges.reset_at));
         }
         match self.state {
             State::Closed => return Err(Blocked::NothingToSend),
-            State::SynSent if self.pending.handshake => return Ok(Choice::Handshake(Reason::Syn)),
+            State::SynSent if self.pending.contains(Pending::HANDSHAKE) => return Ok(Choice::Handshake(Reason::Syn)),
             State::SynSent => return Err(Blocked::NothingToSend),
-            State::SynReceived if self.pending.handshake => return Ok(Choice::Handshake(Reason::SynAck)),
+            State::SynReceived if self.pending.contains(Pending::HANDSHAKE) => {
+                return Ok(Choice::Handshake(Reason::SynAck));
+            }
             State::SynReceived if !self.is_early() => {
                 return self.ack.due.map(Choice::Ack).ok_or(Blocked::NothingToSend);
             }
@@ -90,10 +93,10 @@ impl Connection {
             Ok(choice) => return Ok(choice),
             Err(blocked) => blocked,
         };
-        if self.pending.window_probe {
+        if self.pending.contains(Pending::WINDOW_PROBE) {
             return Ok(Choice::WindowProbe);
         }
-        if self.pending.keep_alive {
+        if self.pending.contains(Pending::KEEP_ALIVE) {
             return Ok(Choice::KeepAlive);
         }
         match self.ack.due {
@@ -105,7 +108,7 @@ impl Connection {
 
     /// The choice of [`Self::choose`] at the sender of a transfer nearly always, without a look at anything else that may be due: the length
     /// of the next full segment, with more data behind it, or that it does not go yet. `None` if anything is out of the ordinary.
-    #[inline]
+    #[inline(always)]
     pub(super) fn choose_in_bulk(&mut self, now: Instant) -> Option<Result<u32, Blocked>> {
         if self.has_rare_options() || self.steering.mtu_search.is_some() {
             return None;
@@ -118,9 +121,10 @@ impl Connection {
             && self.recovery.state == RecoveryState::Open
             && self.queue.is_unmarked()
             && self.pending.is_empty()
-            && !self.pending.silly_window_override
+            && self.retransmit_head.is_none()
             && self.ack.requested == 0
             && self.pacer.is_none()
+            && self.model.is_none()
             && self.ecn.feedback == Feedback::None;
         if !is_ordinary {
             return None;
@@ -137,21 +141,21 @@ impl Connection {
     /// Data, old or new, or why there is none.
     fn choose_data(&mut self, now: Instant) -> Result<Choice, Blocked> {
         let closed = self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack;
-        if let Some(reason) = self.pending.head {
+        if let Some(reason) = self.retransmit_head {
             if !self.queue.is_empty() && !closed {
                 return Ok(Choice::Retransmit(0, reason));
             }
-            self.pending.head = None;
+            self.retransmit_head = None;
         }
-        if self.pending.loss_probe {
-            self.pending.loss_probe = false;
+        if self.pending.contains(Pending::LOSS_PROBE) {
+            self.pending.remove(Pending::LOSS_PROBE);
             if !self.queue.is_empty() {
                 return Ok(self.choose_loss_probe());
             }
         }
         let in_flight = self.in_flight_for_window();
         let room = in_flight < self.congestion.cwnd();
-        if self.pending.new_data_first
+        if self.pending.contains(Pending::NEW_DATA_FIRST)
             && let Some(result) = self.choose_new_first(now, room)
         {
             return result;
@@ -213,7 +217,7 @@ impl Connection {
             return Some(Err(blocked));
         }
         // Without new data a spurious timeout cannot be detected (Linux `tcp_xmit_recovery`).
-        self.pending.new_data_first = false;
+        self.pending.remove(Pending::NEW_DATA_FIRST);
         if let Some(episode) = self.recovery.episode.if_present() {
             episode.frto = false;
         }
@@ -295,7 +299,11 @@ impl Connection {
         let fin = fin_due && len == queued && len < usable;
         let whole = len == mss;
         let idle = self.is_idle();
-        let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
+        let reason = if self.pending.contains(Pending::SILLY_WINDOW_OVERRIDE) {
+            Reason::SillyWindowOverride
+        } else {
+            Reason::NewData
+        };
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
         let held_up = self.config.send.nagle && (!self.config.send.minshall || self.has_small_outstanding());
         let is_held = (self.snd.corked || self.snd.more_follows) && !fin;
@@ -304,7 +312,10 @@ impl Connection {
         let small_may_go = is_followed || (!held_up || idle || fin || self.snd.urgent.is_some()) && !is_held;
         let all_queued = len == record;
         let half_window = len >= self.snd.max_wnd / 2;
-        if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
+        if whole
+            || (all_queued && small_may_go)
+            || (half_window && small_may_go)
+            || self.pending.contains(Pending::SILLY_WINDOW_OVERRIDE)
         {
             return Ok((len, fin, reason));
         }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 
 use super::Connection;
+use super::fields::Pending;
 use crate::counters::Reason;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
@@ -82,6 +83,7 @@ impl Connection {
     }
 
     /// Takes the next chunk of data in order (RECEIVE, RFC 9293 section 3.10.3).
+    #[inline]
     pub fn read(&mut self, now: Instant) -> Option<Bytes> {
         let chunk = self.received.read()?;
         self.after_read(now, chunk.len() as u32);
@@ -149,7 +151,7 @@ impl Connection {
         );
         if self.state != State::Closed {
             self.end(Some(ConnectionError::Aborted));
-            self.pending.reset = reset;
+            self.pending.set(Pending::RESET, reset);
         }
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{FastOpen, Flags, Segment, Seq};
 
+use super::fields::Pending;
 use super::{Connection, Event};
 use crate::config::AckPolicy;
 use crate::counters::Disposition;
@@ -95,7 +96,7 @@ impl Connection {
         }
         let Some(state) = &mut self.fast_open else { return false };
         state.mss = u16::try_from(mss).ok();
-        self.pending.handshake = true;
+        self.pending.insert(Pending::HANDSHAKE);
         true
     }
 

@@ -236,45 +236,23 @@ impl AckState {
     }
 }
 
-/// Pending transmissions besides data and ACKs.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Pending {
-    pub(crate) handshake: bool,
-    pub(crate) reset: bool,
-    /// The first outstanding segment, independent of the windows.
-    pub(crate) head: Option<Reason>,
-    pub(crate) loss_probe: bool,
-    /// New data goes before retransmissions (RFC 5682 section 3.1 step 2b).
-    pub(crate) new_data_first: bool,
-    pub(crate) window_probe: bool,
-    pub(crate) keep_alive: bool,
-    /// Less than a full segment may go.
-    pub(crate) silly_window_override: bool,
-    /// A reset for a segment that belongs to no connection of ours, at [`ChallengeBudget::reset_at`].
-    pub(crate) foreign_reset: bool,
-    /// A User Timeout option is due on the next segment.
-    pub(crate) user_timeout_option: bool,
-}
-
-impl Pending {
-    /// Whether no transmission is pending. Leave to send less than a full segment is not one.
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self {
-            handshake,
-            reset,
-            head,
-            loss_probe,
-            new_data_first,
-            window_probe,
-            keep_alive,
-            silly_window_override: _,
-            foreign_reset,
-            user_timeout_option,
-        } = *self;
-        let probe = loss_probe | window_probe | keep_alive;
-        let other = handshake | reset | new_data_first | foreign_reset | user_timeout_option;
-        head.is_none() && !probe && !other
+bitflags::bitflags! {
+    /// Pending transmissions besides data and ACKs, in one word: whether there are any is asked several times for each segment.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(crate) struct Pending: u16 {
+        const HANDSHAKE = 1;
+        const RESET = 1 << 1;
+        const LOSS_PROBE = 1 << 2;
+        /// New data goes before retransmissions (RFC 5682 section 3.1 step 2b).
+        const NEW_DATA_FIRST = 1 << 3;
+        const WINDOW_PROBE = 1 << 4;
+        const KEEP_ALIVE = 1 << 5;
+        /// Less than a full segment may go.
+        const SILLY_WINDOW_OVERRIDE = 1 << 6;
+        /// A reset for a segment that belongs to no connection of ours, at [`ChallengeBudget::reset_at`].
+        const FOREIGN_RESET = 1 << 7;
+        /// A User Timeout option is due on the next segment.
+        const USER_TIMEOUT_OPTION = 1 << 8;
     }
 }
 

@@ -3,6 +3,7 @@
 use holdover_base::Instant;
 use holdover_wire::{Flags, Segment, Seq, SeqRange};
 
+use super::fields::Pending;
 use super::receive::Arrival;
 use super::{Connection, Event};
 use crate::config::{BeyondWindow, Paws};
@@ -26,6 +27,7 @@ impl Connection {
     }
 
     /// As [`Self::handle_segment`], of a packet with this ECN field (RFC 3168).
+    #[inline(always)]
     pub fn handle_segment_with_ecn(&mut self, now: Instant, segment: &Segment, ecn: EcnField) -> Disposition {
         self.note_ecn_field(ecn);
         if self.handle_predicted(now, segment) {
@@ -36,6 +38,7 @@ impl Connection {
     }
 
     /// As [`Self::handle_segment`], without header prediction.
+    #[inline(never)]
     pub(super) fn handle_in_steps(&mut self, now: Instant, segment: &Segment) -> Disposition {
         let outcome = match self.state {
             State::Closed => Err(Disposition::Closed),
@@ -77,7 +80,7 @@ impl Connection {
         if !acks {
             // Simultaneous open (RFC 9293 section 3.5, figure 7).
             self.state = State::SynReceived;
-            self.pending.handshake = true;
+            self.pending.insert(Pending::HANDSHAKE);
             return Ok(());
         }
         self.end_handshake(now, segment)?;
@@ -153,7 +156,7 @@ impl Connection {
         if self.is_retransmitted_syn(segment) && !segment.flags.intersects(Flags::ACK | Flags::RST) {
             if self.asks_for_other_feedback(segment) {
                 self.end(Some(ConnectionError::Reset));
-                self.pending.reset = true;
+                self.pending.insert(Pending::RESET);
                 return Err(Disposition::HandshakeAbandoned);
             }
             return Err(self.repeat_handshake(segment));
@@ -261,7 +264,7 @@ impl Connection {
     /// Answers the peer's SYN once more.
     pub(super) fn repeat_handshake(&mut self, syn: &Segment) -> Disposition {
         self.take_repeated_syn(syn);
-        self.pending.handshake = true;
+        self.pending.insert(Pending::HANDSHAKE);
         Disposition::DuplicateData
     }
 
@@ -510,7 +513,7 @@ impl Connection {
     /// Answers with a reset at SEG.ACK: to an unacceptable ACK in the handshake (section 3.10.7.3, first), after which
     /// the connection continues, and to data after CLOSE.
     fn reset_at(&mut self, segment: &Segment) {
-        self.pending.foreign_reset = true;
+        self.pending.insert(Pending::FOREIGN_RESET);
         self.challenges.to_mut().reset_at = segment.ack;
     }
 
@@ -533,7 +536,7 @@ impl Connection {
         self.counters.delivered = self.counters.delivered.saturating_add(1);
         self.recovery.state = RecoveryState::Open;
         self.recovery.episode.clear();
-        self.pending.handshake = false;
+        self.pending.remove(Pending::HANDSHAKE);
         self.timers.disarm(Timer::Retransmit);
         self.timers.disarm(Timer::UserTimeout);
     }

@@ -7,6 +7,7 @@ use holdover_wire::Seq;
 
 use super::Connection;
 use super::ack::AckReport;
+use super::fields::Pending;
 use crate::config::{LossDetection, Reduction};
 use crate::counters::Reason;
 use crate::recovery::{Episode, Rack, RecoveryState};
@@ -249,7 +250,7 @@ impl Connection {
             self.recovery.episode.to_mut().fresh_loss |= enough;
             if partial && self.config.recovery.reduction == Reduction::Immediate {
                 // RFC 6582 section 3.2 step 3: as much as the window allows.
-                self.pending.head = Some(Reason::LossRecovery);
+                self.retransmit_head = Some(Reason::LossRecovery);
             }
         }
     }
@@ -358,7 +359,7 @@ impl Connection {
             self.reduce_at_once_if_asked();
             // The first repair is independent of the window (RFC 5681 section 3.2 step 3, RFC 6675 section 5 step 4.3).
             if self.queue.front().is_some_and(|front| front.awaits_retransmission()) {
-                self.pending.head = Some(Reason::FastRetransmit);
+                self.retransmit_head = Some(Reason::FastRetransmit);
             }
         }
         // Segments that may only be reordered are waited for first (RFC 8985 section 6.3).
@@ -509,7 +510,7 @@ impl Connection {
         self.recovery.state = RecoveryState::Loss;
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.loss_probe = None;
-        self.pending.new_data_first = false;
+        self.pending.remove(Pending::NEW_DATA_FIRST);
         self.snd.timed = None;
         let episode = self.recovery.episode.to_mut();
         episode.dup_acks = 0;
@@ -531,9 +532,9 @@ impl Connection {
         self.recovery.state = RecoveryState::Loss;
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.loss_probe = None;
-        self.pending.head = None;
-        self.pending.loss_probe = false;
-        self.pending.new_data_first = false;
+        self.retransmit_head = None;
+        self.pending.remove(Pending::LOSS_PROBE);
+        self.pending.remove(Pending::NEW_DATA_FIRST);
         self.snd.timed = None;
         if let Some(episode) = self.recovery.episode.if_present() {
             episode.dup_acks = 0;
@@ -566,7 +567,7 @@ impl Connection {
         // The count continues: 4.3BSD acts when it is three.
         episode.dup_acks = dup_acks;
         episode.frto = false;
-        self.pending.head = Some(Reason::FastRetransmit);
+        self.retransmit_head = Some(Reason::FastRetransmit);
         self.arm_retransmit(now, self.rtt.rto());
     }
 

@@ -110,6 +110,8 @@ pub struct Connection {
     rtt: RttEstimator,
     ack: AckState,
     pending: Pending,
+    /// The first outstanding segment is to be sent again, independent of the windows.
+    retransmit_head: Option<Reason>,
     /// Zero-window probing, while it lasts.
     probing: Option<Box<Probing>>,
     /// When anything last arrived.
@@ -181,7 +183,13 @@ impl Connection {
             && !self.sent_data
             && self.pacer.is_none()
             && self.accurate_ecn.is_none()
-            && self.pending.is_empty()
+            && !self.has_pending()
+    }
+
+    /// Whether a transmission besides data and ACKs is pending. Leave to send less than a full segment is not one.
+    #[inline(always)]
+    fn has_pending(&self) -> bool {
+        self.retransmit_head.is_some() || self.pending.intersects(Pending::SILLY_WINDOW_OVERRIDE.complement())
     }
 
     /// Whether `packet` is from the peer to here.
@@ -460,6 +468,12 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         self.timers.next()
     }
+
+    /// The time of [`Self::poll_timeout`], or [`Instant::FAR_FUTURE`].
+    #[inline]
+    pub(crate) fn earliest_deadline(&self) -> Instant {
+        self.timers.earliest()
+    }
 }
 
 /// Small steps that several parts share.
@@ -474,7 +488,8 @@ impl Connection {
         self.timers.disarm_all();
         self.unsent.clear();
         self.queue.clear();
-        self.pending = Pending::default();
+        self.pending = Pending::empty();
+        self.retransmit_head = None;
         self.ack.due = None;
         self.ack.requested = 0;
         self.events.insert(Event::Closed);
@@ -513,12 +528,14 @@ impl Connection {
     }
 
     /// The timestamp clock at `now`.
+    #[inline(always)]
     fn timestamp_clock(&self, now: Instant) -> u32 {
         let offset = self.timestamps.as_ref().map_or(0, |ts| ts.offset);
-        const MILLISECOND: u64 = Duration::from_millis(1).as_nanos();
-        let tick = self.config.timestamps.map_or(MILLISECOND, |tick| tick.as_nanos().max(1));
-        // The usual tick is a constant to divide by, which is a multiplication.
-        let ticks = if tick == MILLISECOND { now.as_nanos() / MILLISECOND } else { now.as_nanos() / tick };
+        let ticks = match self.config.timestamps {
+            // The usual tick is a constant to divide by, which is a multiplication.
+            None | Some(MILLISECOND) => now.as_millis(),
+            Some(tick) => whole_ticks(now, tick),
+        };
         (ticks as u32).wrapping_add(offset)
     }
 
@@ -526,6 +543,14 @@ impl Connection {
     pub fn snd_max(&self) -> Seq {
         self.snd.nxt + u32::from(self.snd.probed_byte)
     }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// Ticks since the start of the run. Not inlined, as the compiler would join it with the division by the usual tick.
+#[inline(never)]
+fn whole_ticks(now: Instant, tick: Duration) -> u64 {
+    now.as_nanos() / tick.as_nanos().max(1)
 }
 
 #[cfg(test)]

@@ -90,7 +90,8 @@ impl Connection {
             congestion: CongestionWindow::new(&config.congestion, mss, now),
             rtt: RttEstimator::new(&config.rto),
             ack: AckState::new(now, &config.receive.ack),
-            pending: Pending::default(),
+            pending: Pending::empty(),
+            retransmit_head: None,
             probing: None,
             fast_open: None,
             heard_at: now,
@@ -112,7 +113,7 @@ impl Connection {
     fn send_syn(&mut self, now: Instant) {
         self.snd.nxt = self.snd.iss + 1;
         self.queue.push(Sent::new(now, self.snd.iss, bytes::Bytes::new()).with_flags(Flags::SYN));
-        self.pending.handshake = true;
+        self.pending.insert(Pending::HANDSHAKE);
         self.arm_retransmit(now, self.rtt.rto());
         self.arm_user_timeout(now);
     }
@@ -202,7 +203,7 @@ impl Connection {
         self.recovery.retransmits = 0;
         self.grow_send_buffer();
         // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
-        self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
+        self.pending.set(Pending::USER_TIMEOUT_OPTION, self.user_timeout_config().advertise.is_some());
     }
 
     /// RFC 5482 section 3.1: the peer's option may change our user timeout.

@@ -7,7 +7,7 @@ use holdover_wire::{Flags, Segment, Seq};
 
 use super::build::Content;
 use super::choice::{Blocked, Choice};
-use super::fields::Timed;
+use super::fields::{Pending, Timed};
 use super::{Connection, Transmit};
 use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
 use crate::congestion::SendState;
@@ -28,6 +28,7 @@ impl Connection {
 
     /// As [`Self::poll_transmit`], with the segment written over `place`: moves of whole segments cost as much as decisions. `place` stays
     /// as it is if there is nothing to send.
+    #[inline]
     pub fn poll_transmit_into(&mut self, now: Instant, place: &mut Segment) -> Option<(Reason, EcnField)> {
         if self.sends_only_acks() {
             let due = self.ack.due;
@@ -49,6 +50,7 @@ impl Connection {
     }
 
     /// As [`Self::poll_transmit_into`], without its shortcuts.
+    #[inline(never)]
     pub(super) fn transmit_chosen(&mut self, now: Instant, place: &mut Segment) -> Option<(Reason, EcnField)> {
         if self.accurate_ecn.is_some() {
             self.decide_on_accurate_option(now);
@@ -73,16 +75,26 @@ impl Connection {
         let mut content = self.take_content(now, choice);
         let (flags, ecn) = self.mark_departure(choice, &content);
         content.flags |= flags;
-        self.build(now, content, place);
+        self.build_any(now, content, place);
         Some((reason, ecn))
     }
 
-    /// The next full segment of a transfer.
+    /// The next full segment of a transfer, as [`Self::choose_in_bulk`] has found it: of [`Self::take_new`] what is left to do for it.
     #[inline]
     fn transmit_in_bulk(&mut self, now: Instant, len: u32, place: &mut Segment) -> (Reason, EcnField) {
         self.counters.count_sent(Reason::NewData);
-        let content = self.take_new(now, len, false, Reason::NewData);
-        self.build(now, content, place);
+        let payload = self.unsent.take(len as usize);
+        self.timers.disarm(Timer::SillyWindow);
+        let was_empty = self.queue.is_empty();
+        if was_empty {
+            self.recovery.retransmits = 0;
+        }
+        let seq = self.snd.nxt;
+        self.queue.push(Sent::new(now, seq, payload.clone()));
+        self.note_new_data_sent(seq + len, len);
+        self.after_new_data(now, was_empty, Reason::NewData);
+        self.note_data_sent(now);
+        self.build(now, Content { seq, flags: Flags::ACK, payload }, place);
         (Reason::NewData, EcnField::NotEct)
     }
 
@@ -114,7 +126,7 @@ impl Connection {
     fn transmit_outside(&mut self, now: Instant, choice: Choice, place: &mut Segment) {
         match choice {
             Choice::ForeignReset(seq) => {
-                self.pending.foreign_reset = false;
+                self.pending.remove(Pending::FOREIGN_RESET);
                 *place = self.bare_reset(seq);
             }
             _ => self.transmit_handshake(now, place),
@@ -122,7 +134,6 @@ impl Connection {
     }
 
     /// The content of the segment of `choice`, which counts as sent from now on.
-    #[inline]
     fn take_content(&mut self, now: Instant, choice: Choice) -> Content {
         match choice {
             Choice::New(len, fin, reason) => self.take_new(now, len, fin, reason),
@@ -135,11 +146,11 @@ impl Connection {
             Choice::Retransmit(index, reason) => self.take_again(now, index as usize, reason),
             Choice::WindowProbe => self.take_window_probe(),
             Choice::KeepAlive => {
-                self.pending.keep_alive = false;
+                self.pending.remove(Pending::KEEP_ALIVE);
                 Content::ack(self.snd.una - 1)
             }
             _ => {
-                self.pending.reset = false;
+                self.pending.remove(Pending::RESET);
                 Content { flags: Flags::RST | Flags::ACK, ..Content::ack(self.snd.nxt) }
             }
         }
@@ -243,7 +254,7 @@ impl Connection {
     }
 
     fn transmit_handshake(&mut self, now: Instant, place: &mut Segment) {
-        self.pending.handshake = false;
+        self.pending.remove(Pending::HANDSHAKE);
         let is_repeated = core::mem::replace(&mut self.snd.handshake_sent, true);
         if is_repeated {
             self.queue.note_retransmission(0, now, false, None);
@@ -251,7 +262,7 @@ impl Connection {
         let is_syn_ack = self.state != State::SynSent;
         let flags = if is_syn_ack { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let ecn = self.handshake_ecn_flags(is_syn_ack, is_repeated);
-        self.build(now, Content { seq: self.snd.iss, flags: flags | ecn, payload: Bytes::new() }, place);
+        self.build_any(now, Content { seq: self.snd.iss, flags: flags | ecn, payload: Bytes::new() }, place);
         if !is_repeated {
             self.add_fast_open(place);
         }
@@ -264,7 +275,7 @@ impl Connection {
     #[inline(never)]
     fn take_again(&mut self, now: Instant, index: usize, reason: Reason) -> Content {
         if index == 0 {
-            self.pending.head = None;
+            self.retransmit_head = None;
         }
         if let Some(search) = self.steering.mtu_search_mut() {
             search.forget_probe();
@@ -300,14 +311,13 @@ impl Connection {
         Content { seq, flags, payload }
     }
 
-    #[inline]
     fn take_new(&mut self, now: Instant, len: u32, fin: bool, reason: Reason) -> Content {
         // The copy for the queue is made here and stored below: memory that was just written is slow to read in other units.
         let ends_record = self.unsent.first_record() == Some(len as usize);
         let payload = self.unsent.take(len as usize);
         let kept = payload.clone();
         let len = payload.len() as u32;
-        self.pending.silly_window_override = false;
+        self.pending.remove(Pending::SILLY_WINDOW_OVERRIDE);
         self.timers.disarm(Timer::SillyWindow);
         if self.queue.is_empty() {
             self.recovery.retransmits = 0;
@@ -334,11 +344,7 @@ impl Connection {
         if len < self.data_room() {
             self.snd.sml = seq + len;
         }
-        self.snd.nxt = seq + len + u32::from(fin);
-        self.snd.burst_left = self.snd.burst_left.saturating_sub(1);
-        self.snd.probed_byte = false;
-        self.counters.bytes_sent.0 += u64::from(len);
-        self.sent_data = true;
+        self.note_new_data_sent(seq + len + u32::from(fin), len);
         self.queue.push(Sent::new(now, seq, kept).with_flags(flags).with_departure(departure));
         if reason == Reason::MtuProbe {
             self.note_mtu_probe(seq);
@@ -351,6 +357,17 @@ impl Connection {
         Content { seq, flags, payload }
     }
 
+    /// `len` bytes of new data leave; SND.NXT moves to `nxt`.
+    #[inline(always)]
+    fn note_new_data_sent(&mut self, nxt: Seq, len: u32) {
+        self.snd.nxt = nxt;
+        self.snd.burst_left = self.snd.burst_left.saturating_sub(1);
+        self.snd.probed_byte = false;
+        self.counters.bytes_sent.0 += u64::from(len);
+        self.sent_data = true;
+    }
+
+    #[inline(always)]
     fn after_new_data(&mut self, now: Instant, was_empty: bool, reason: Reason) {
         if self.config.rto.one_sample_per_window && self.snd.timed.is_none() {
             self.snd.timed = Some(Box::new(Timed { end: self.snd.nxt, sent_at: now }));
@@ -386,7 +403,7 @@ impl Connection {
 
     #[cold]
     fn take_window_probe(&mut self) -> Content {
-        self.pending.window_probe = false;
+        self.pending.remove(Pending::WINDOW_PROBE);
         let byte = match self.config.persist.payload {
             ProbePayload::Empty => None,
             ProbePayload::OneByte => self.next_byte(),

@@ -105,7 +105,7 @@ impl Connection {
         };
         self.snd.mss = mss;
         if self.retransmit_too_large() {
-            self.pending.head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
+            self.retransmit_head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
         }
         IcmpEffect::SmallerSegments
     }

@@ -10,14 +10,14 @@ use holdover_base::Instant;
 use holdover_wire::{Flags, Segment};
 
 use super::ecn::Feedback;
-use super::receive::Arrival;
+use super::fields::Pending;
 use super::{Connection, Event};
 use crate::recovery::RecoveryState;
 use crate::state::State;
 
 impl Connection {
     /// Processes a segment as [`Self::handle_in_steps`] does, if it was predicted. Returns whether it was.
-    #[inline]
+    #[inline(always)]
     pub(super) fn handle_predicted(&mut self, now: Instant, segment: &Segment) -> bool {
         if !self.has_predicted_header(segment) {
             return false;
@@ -100,16 +100,18 @@ impl Connection {
         let mut acked = 0;
         let mut is_of_copy = false;
         let (mut first_sent_at, mut last_sent_at) = (now, now);
-        while let Some(sent) = self.queue.pop_acked(ack) {
+        let mut queue = core::mem::take(&mut self.queue);
+        queue.take_acked_unmarked(ack, |sent| {
             if acked == 0 {
                 first_sent_at = sent.sent_at;
             }
             acked += 1;
             last_sent_at = sent.sent_at;
             is_of_copy |= sent.was_retransmitted();
-            self.note_delivered(now, &sent, echoed);
-        }
-        self.queue.trim_front(ack);
+            self.note_delivered(now, sent, echoed);
+        });
+        queue.trim_front(ack);
+        self.queue = queue;
         self.counters.bytes_acked.0 += u64::from(ack - self.snd.una);
         self.counters.delivered = self.counters.delivered.saturating_add(acked);
         self.snd.una = ack;
@@ -129,7 +131,7 @@ impl Connection {
         if acked > 0 {
             self.open_window_by(now, acked, since(last_sent_at));
         }
-        self.pending.new_data_first = false;
+        self.pending.remove(Pending::NEW_DATA_FIRST);
         self.note_progress(now);
         if window_changed {
             self.after_window_change(now);
@@ -160,6 +162,6 @@ impl Connection {
         self.events.insert(Event::Readable);
         self.note_segment_len(len);
         let window_grew = self.open_limit(len);
-        self.schedule_ack(now, Arrival::InOrder, len, segment.flags.contains(Flags::PSH), window_grew);
+        self.schedule_ack_in_order(now, len, segment.flags.contains(Flags::PSH), window_grew);
     }
 }

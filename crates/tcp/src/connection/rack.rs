@@ -4,6 +4,7 @@ use holdover_base::{Duration, Instant};
 
 use super::Connection;
 use super::ack::AckReport;
+use super::fields::Pending;
 use crate::config::{LossDetection, ZeroWindow};
 use crate::recovery::sent::Sent;
 use crate::recovery::{LossProbe, RecoveryState};
@@ -41,11 +42,10 @@ impl Connection {
         }
         let deadline = self.recovery.rack.rtt + self.reordering_window();
         let mut wait: Option<Duration> = None;
-        for index in 0..self.queue.packets_out() as usize {
+        let mut next = 0;
+        while let Some(index) = self.queue.next_in_flight(next) {
+            next = index + 1;
             let sent = self.queue.get(index);
-            if sent.sacked || (sent.lost && !sent.is_retransmitted()) {
-                continue;
-            }
             if !self.sent_before_latest_delivery(index) {
                 // First transmissions are in order: all that follow were sent later, retransmitted or not.
                 if !sent.was_retransmitted() {
@@ -157,7 +157,7 @@ impl Connection {
         let rto = self.rtt.rto();
         // One probe at a time, and none beyond a shrunken window.
         if self.recovery.loss_probe.is_none() && self.may_probe_loss() {
-            self.pending.loss_probe = true;
+            self.pending.insert(Pending::LOSS_PROBE);
             // RFC 8985 section 7.3: a full RTO follows the probe.
             return self.arm_retransmit(now, rto);
         }

@@ -2,6 +2,7 @@
 
 use holdover_base::{Duration, Instant};
 
+use super::fields::Pending;
 use super::{Connection, Event};
 use crate::config::{AckPolicy, RetryLimit, ZeroWindow};
 use crate::counters::{Disposition, Reason};
@@ -26,7 +27,7 @@ impl Connection {
                 Timer::LossProbe => self.on_probe_timeout(now),
                 Timer::Reorder => self.on_reorder_timeout(now),
                 Timer::Persist => self.on_persist_timeout(now),
-                Timer::SillyWindow => self.pending.silly_window_override = true,
+                Timer::SillyWindow => self.pending.insert(Pending::SILLY_WINDOW_OVERRIDE),
                 Timer::DelayedAck => self.on_delayed_ack_timeout(),
                 Timer::KeepAlive => self.on_keep_alive_timeout(now),
                 Timer::UserTimeout => self.on_user_timeout(now),
@@ -74,7 +75,7 @@ impl Connection {
         if self.snd.wnd > 0 {
             self.recovery.retransmits += 1;
         }
-        self.pending.head = Some(Reason::Timeout);
+        self.retransmit_head = Some(Reason::Timeout);
         self.rtt.back_off(&self.config.rto);
         self.arm_retransmit(now, self.rtt.rto());
         // The episode may have begun with a fast retransmit.
@@ -105,7 +106,7 @@ impl Connection {
         }
         self.recovery.retransmits += 1;
         self.counters.timeouts += 1;
-        self.pending.handshake = self.recovery.retransmits >= deferred;
+        self.pending.set(Pending::HANDSHAKE, self.recovery.retransmits >= deferred);
         if self.recovery.retransmits > linear {
             self.rtt.back_off(&self.config.rto);
         }
@@ -183,7 +184,7 @@ impl Connection {
         self.timers.disarm(Timer::Retransmit);
         self.timers.disarm(Timer::LossProbe);
         self.timers.disarm(Timer::Reorder);
-        self.pending.head = None;
+        self.retransmit_head = None;
         self.recovery.retransmits = 0;
         self.start_probing(now);
     }
@@ -218,7 +219,7 @@ impl Connection {
         if self.config.persist.give_up_after.is_some_and(|most| probing.sent >= most) {
             return self.end(Some(ConnectionError::ProbesUnanswered));
         }
-        self.pending.window_probe = true;
+        self.pending.insert(Pending::WINDOW_PROBE);
         probing.sent += 1;
         // Linux `tcp_send_probe0`: the limit of unanswered probes is one of the backoff, too.
         if self.config.persist.give_up_after.is_none_or(|most| probing.backoff < most) {
@@ -257,11 +258,11 @@ impl Connection {
         }
         if u32::from(self.snd.keep_alives_unanswered) >= keep_alive.probes.min(u16::MAX.into()) {
             self.end(Some(ConnectionError::ProbesUnanswered));
-            self.pending.reset = true;
+            self.pending.insert(Pending::RESET);
             return;
         }
         self.snd.keep_alives_unanswered = self.snd.keep_alives_unanswered.saturating_add(1);
-        self.pending.keep_alive = true;
+        self.pending.insert(Pending::KEEP_ALIVE);
         self.timers.arm(now, Timer::KeepAlive, keep_alive.interval);
     }
 

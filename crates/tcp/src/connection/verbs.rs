@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Seq, SeqRange};
 
 use super::Connection;
-use super::fields::Steering;
+use super::fields::{Pending, Steering};
 use crate::config::Config;
 use crate::counters::Reason;
 use crate::state::State;
@@ -53,7 +53,7 @@ impl Connection {
 
     /// Asks the peer for an ACK: a segment without data below SND.UNA, as a keep-alive (RFC 9293 section 3.8.4).
     pub fn send_keep_alive(&mut self) {
-        self.pending.keep_alive = self.state.is_synchronized();
+        self.pending.set(Pending::KEEP_ALIVE, self.state.is_synchronized());
     }
 
     /// Adds `ticks` of the peer's timestamp clock to every echoed timestamp from now on. Zero ends it. The peer never
@@ -70,9 +70,9 @@ impl Connection {
         }
         if !matches!(self.state, State::SynSent | State::SynReceived) {
             self.enter_loss(now);
-            self.pending.head = Some(Reason::Requested);
+            self.retransmit_head = Some(Reason::Requested);
         } else {
-            self.pending.handshake = true;
+            self.pending.insert(Pending::HANDSHAKE);
         }
         self.settle_backoff(after);
         self.arm_retransmit(now, self.rtt.rto());
@@ -189,7 +189,7 @@ impl Connection {
     /// Advertises `timeout` to the peer on the next segment (RFC 5482 section 3); `None` stops this.
     pub fn advertise_user_timeout(&mut self, timeout: Option<Duration>) {
         self.user_timeout_config_mut().advertise = timeout;
-        self.pending.user_timeout_option = timeout.is_some();
+        self.pending.set(Pending::USER_TIMEOUT_OPTION, timeout.is_some());
     }
 
     /// Replaces the configuration, for socket options set late. Negotiated options, the sizes of the receive buffer and

@@ -407,13 +407,18 @@ impl Endpoint {
         while let Some(event) = connection.poll_event() {
             self.events.push_back((id, event));
         }
-        if let Some((at, _)) = connection.poll_timeout()
-            && at < entry.scheduled
-        {
-            entry.scheduled = at;
-            self.deadlines.push(Reverse((at, index)));
-            self.forget_stale_deadlines();
+        let at = connection.earliest_deadline();
+        if at < entry.scheduled {
+            self.schedule(index, at);
         }
+    }
+
+    /// A connection has a deadline before the one that stands for it in `deadlines`.
+    #[inline(never)]
+    fn schedule(&mut self, index: u32, at: Instant) {
+        self.entries[index as usize].scheduled = at;
+        self.deadlines.push(Reverse((at, index)));
+        self.forget_stale_deadlines();
     }
 
     /// A deadline that has moved stays in the heap until its time. Long connections would fill the heap with stale deadlines:

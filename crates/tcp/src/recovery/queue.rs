@@ -31,11 +31,23 @@ struct Outstanding {
     /// No record before this sequence number awaits retransmission.
     hint: Option<Seq>,
     highest_sacked: Option<Seq>,
+    /// The SACK block that grew last, up to the last record that it marked; empty if none. While any record is SACKed, all that it covers
+    /// are.
+    growing: SeqRange,
 }
 
+const NOWHERE: SeqRange = SeqRange::new(Seq::new(0), Seq::new(0));
+
 impl Absent for Outstanding {
-    const ABSENT: &'static Self =
-        &Self { records: VecDeque::new(), sacked: 0, lost: 0, retransmitted: 0, hint: None, highest_sacked: None };
+    const ABSENT: &'static Self = &Self {
+        records: VecDeque::new(),
+        sacked: 0,
+        lost: 0,
+        retransmitted: 0,
+        hint: None,
+        highest_sacked: None,
+        growing: NOWHERE,
+    };
 }
 
 /// Counts of newly marked segments.
@@ -95,10 +107,6 @@ impl RetransmissionQueue {
         self.outstanding.records.front()
     }
 
-    fn front_mut(&mut self) -> Option<&mut Sent> {
-        self.outstanding.if_present()?.records.front_mut()
-    }
-
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Sent> {
         self.outstanding.records.iter()
     }
@@ -136,13 +144,28 @@ impl RetransmissionQueue {
         Some(sent)
     }
 
+    /// Removes the records that `ack` covers from a queue without marks, and calls `each` for every one.
+    #[inline(always)]
+    pub(crate) fn take_acked_unmarked(&mut self, ack: Seq, mut each: impl FnMut(&Sent)) {
+        let Some(outstanding) = self.outstanding.if_present() else { return };
+        while let Some(front) = outstanding.records.front().filter(|front| front.end().le(ack)) {
+            each(front);
+            drop(outstanding.records.pop_front());
+        }
+        if outstanding.records.is_empty() {
+            self.outstanding.clear();
+        }
+    }
+
     /// `ack` falls inside the first record: the bytes before it need not be sent again. Returns how many they were.
     pub(crate) fn trim_front(&mut self, ack: Seq) -> u32 {
-        let Some(front) = self.front_mut() else { return 0 };
+        let Some(outstanding) = self.outstanding.if_present() else { return 0 };
+        let Some(front) = outstanding.records.front_mut() else { return 0 };
         let covered = ack.saturating_since(front.seq);
         if covered == 0 {
             return 0;
         }
+        outstanding.growing = NOWHERE;
         let data = (covered - u32::from(front.is_syn())).min(front.payload.len() as u32);
         front.remove_flags(Flags::SYN);
         drop(front.payload.split_to(data as usize));
@@ -189,7 +212,10 @@ impl RetransmissionQueue {
     /// Marks the records that `block` covers as SACKed, and calls `on_new` for each newly marked record with its
     /// previous state.
     pub(crate) fn mark_sacked(&mut self, block: SeqRange, mut on_new: impl FnMut(&Sent)) {
-        let mut index = self.index_of(block.start);
+        // A block that grows is looked at from its former end on.
+        let Outstanding { growing, sacked, .. } = *self.outstanding;
+        let has_grown = sacked > 0 && growing.contains(block.start);
+        let mut index = self.index_of(if has_grown { growing.end } else { block.start });
         let Some(outstanding) = self.outstanding.if_present() else { return };
         while let Some(sent) = outstanding.records.get_mut(index) {
             if sent.end().gt(block.end) {
@@ -205,6 +231,7 @@ impl RetransmissionQueue {
                 sent.end_flight_of_copy();
                 let end = sent.end();
                 outstanding.highest_sacked = Some(outstanding.highest_sacked.map_or(end, |highest| highest.max(end)));
+                outstanding.growing = SeqRange::new(block.start, end);
             }
             index += 1;
         }
@@ -317,6 +344,7 @@ impl RetransmissionQueue {
         }
         outstanding.sacked = 0;
         outstanding.highest_sacked = None;
+        outstanding.growing = NOWHERE;
     }
 
     /// The index of the first record that awaits retransmission.
@@ -333,6 +361,13 @@ impl RetransmissionQueue {
         let found = found.map(|offset| start + offset);
         outstanding.hint = found.map(|index| outstanding.records[index].seq);
         found
+    }
+
+    /// The index of the first record, from `index` on, of which a copy is presumed in flight.
+    #[inline]
+    pub(crate) fn next_in_flight(&self, index: usize) -> Option<usize> {
+        let is_in_flight = |sent: &Sent| !sent.sacked && (!sent.lost || sent.is_retransmitted());
+        self.outstanding.records.range(index..).position(is_in_flight).map(|offset| index + offset)
     }
 
     /// The first segment below the highest SACK that is neither SACKed, lost, nor retransmitted (RFC 6675 section 4,
@@ -364,6 +399,7 @@ impl RetransmissionQueue {
         outstanding.sacked += u32::from(rest.sacked);
         outstanding.lost += u32::from(rest.lost);
         outstanding.retransmitted += u32::from(rest.is_retransmitted());
+        outstanding.growing = NOWHERE;
         outstanding.records.insert(index + 1, rest);
     }
 
@@ -445,140 +481,12 @@ impl RetransmissionQueue {
             self.outstanding.hint.map_or(self.outstanding.lost <= self.outstanding.retransmitted, hint_holds),
             "hint"
         );
+        let Outstanding { growing, sacked, .. } = *self.outstanding;
+        let is_known = sacked > 0 && !growing.is_empty();
+        let is_in_it = |sent: &&Sent| is_known && growing.covers(SeqRange::new(sent.seq, sent.end()));
+        assert!(self.iter().filter(is_in_it).all(|sent| sent.sacked), "growing");
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-
-    fn queue(segments: u32) -> RetransmissionQueue {
-        let mut queue = RetransmissionQueue::default();
-        for n in 0..segments {
-            let sent_at = Instant::from_millis(u64::from(n));
-            queue.push(Sent::new(sent_at, Seq::new(n * 100), Bytes::from_static(&[0; 100])));
-        }
-        queue
-    }
-
-    fn block(start: u32, end: u32) -> SeqRange {
-        SeqRange::new(Seq::new(start), Seq::new(end))
-    }
-
-    #[test]
-    fn sack_loss_and_retransmission_move_the_pipe() {
-        let mut queue = queue(10);
-        let mut newly = Vec::new();
-        queue.mark_sacked(block(300, 600), |sent| newly.push(sent.seq.value()));
-        assert_eq!(newly, [300, 400, 500]);
-        queue.mark_sacked(block(250, 650), |_| panic!("nothing new is wholly inside"));
-        assert_eq!((queue.sacked(), queue.in_flight()), (3, 7));
-        queue.mark_lost(0);
-        queue.mark_lost(1);
-        assert_eq!(queue.in_flight(), 5);
-        assert_eq!(queue.next_lost(), Some(0));
-        queue.note_retransmission(0, Instant::from_secs(1), true, None);
-        assert_eq!((queue.in_flight(), queue.next_lost()), (6, Some(1)));
-        queue.assert_consistent();
-        assert!(queue.pop_acked(Seq::new(99)).is_none());
-        assert!(queue.pop_acked(Seq::new(150)).is_some());
-        assert!(queue.pop_acked(Seq::new(150)).is_none());
-        assert_eq!((queue.lost(), queue.retransmitted()), (1, 0));
-        queue.assert_consistent();
-        while queue.pop_acked(Seq::new(1000)).is_some() {}
-        queue.assert_consistent();
-        assert!(queue.outstanding.is_absent(), "nothing is outstanding, and takes no room");
-    }
-
-    #[test]
-    fn a_lost_retransmission_leaves_the_pipe() {
-        let mut queue = queue(3);
-        queue.mark_lost(1);
-        queue.note_retransmission(1, Instant::from_secs(1), true, None);
-        assert_eq!(queue.in_flight(), 3);
-        queue.mark_lost(1);
-        assert_eq!((queue.in_flight(), queue.next_lost()), (2, Some(1)));
-        queue.assert_consistent();
-    }
-
-    #[test]
-    fn forgotten_losses_are_in_flight_once() {
-        let mut queue = queue(3);
-        queue.mark_lost(0);
-        queue.mark_lost(1);
-        queue.note_retransmission(0, Instant::from_secs(1), true, None);
-        queue.forget_losses();
-        assert_eq!((queue.lost(), queue.retransmitted(), queue.in_flight()), (0, 0, 3));
-        assert_eq!(queue.next_lost(), None);
-        assert!(queue.get(0).was_retransmitted(), "Karn's rule");
-        queue.assert_consistent();
-    }
-
-    #[test]
-    fn a_record_is_cut_where_a_range_begins() {
-        let mut queue = queue(3);
-        for seq in [150, 200, 0, 300, 900] {
-            queue.split_at(Seq::new(seq));
-            queue.assert_consistent();
-        }
-        let starts: Vec<u32> = queue.iter().map(|sent| sent.seq.value()).collect();
-        assert_eq!(starts, [0, 100, 150, 200]);
-    }
-
-    #[test]
-    fn records_of_one_fate_are_joined() {
-        let mut queue = queue(5);
-        assert!(queue.mark_lost_in(block(150, 301)));
-        assert_eq!((queue.lost(), queue.in_flight()), (3, 2));
-        assert!(!queue.mark_lost_in(block(500, 900)));
-        queue.split(1, 90);
-        queue.join_with_next(2);
-        queue.assert_consistent();
-        assert_eq!((queue.packets_out(), queue.lost()), (5, 3));
-        assert_eq!((queue.get(2).seq.value(), queue.get(2).len()), (190, 110));
-        // One is lost, the other is not.
-        queue.join_with_next(0);
-        queue.join_with_next(4);
-        assert_eq!(queue.packets_out(), 5);
-    }
-
-    #[test]
-    fn a_copy_outlasts_the_mark_of_the_first_segment() {
-        let mut queue = queue(3);
-        queue.note_retransmission(0, Instant::from_secs(1), true, None);
-        queue.mark_first_lost();
-        assert_eq!((queue.lost(), queue.retransmitted(), queue.next_lost()), (1, 1, None));
-        queue.mark_first_lost();
-        assert_eq!((queue.in_flight(), queue.losses()), (3, 1));
-        queue.assert_consistent();
-        queue.mark_lost(0);
-        assert_eq!((queue.in_flight(), queue.losses(), queue.next_lost()), (2, 2, Some(0)));
-        queue.assert_consistent();
-    }
-
-    #[test]
-    fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
-        let mut queue = queue(1);
-        let records = &mut queue.outstanding.to_mut().records;
-        records[0] = records[0].clone().with_flags(Flags::FIN);
-        assert_eq!(queue.trim_front(Seq::new(1)), 1);
-        queue.split(0, 50);
-        assert_eq!((queue.get(0).payload.len(), queue.get(0).flags()), (50, Flags::empty()));
-        assert_eq!((queue.get(1).payload.len(), queue.get(1).flags()), (49, Flags::FIN));
-        assert_eq!(queue.get(1).end(), Seq::new(101));
-        queue.assert_consistent();
-    }
-
-    #[test]
-    fn duplicate_acks_never_count_the_missing_segment() {
-        let mut queue = queue(4);
-        assert_eq!((0..3).filter(|_| queue.add_dup_acked()).count(), 0);
-        assert!(queue.add_dup_acked(), "more than are outstanding");
-        assert_eq!(queue.in_flight(), 1);
-        queue.mark_lost(0);
-        queue.mark_lost(1);
-        assert_eq!((queue.dup_acked(), queue.in_flight()), (2, 0));
-    }
-}
+mod tests;
