@@ -11,7 +11,7 @@ const HEADERS: Headers<'static> = Headers {
     described: &["c/state.h", "c/packet.h", "c/selector.h", "c/course.h"],
     imported: &[],
     // `src/flow.rs` and `src/entry.rs` define them.
-    not_zero: &["half", "flow", "side", "entry"],
+    not_zero: &["half_core", "flow", "side", "entry"],
 };
 
 fn main() {

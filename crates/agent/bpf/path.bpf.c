@@ -52,18 +52,31 @@ INLINE int is_first_unacknowledged(const struct flow *flow, const struct packet 
 // Whether data of the host pass again. To be called before handle_segment.
 INLINE int is_retransmission(const struct flow *flow, const struct packet *packet)
 {
-	const struct half *data = &flow->incoming;
+	const struct half_core *data = &flow->incoming;
 
-	return packet->len && data->runs_len && before(packet->seq, runs_end(data));
+	return packet->len && data->runs_len && before(packet->seq, data->end);
 }
 
-INLINE int leave_alone(struct flow *flow, const struct packet *packet, int direction)
+INLINE int pass_by(struct flow *flow, const struct packet *packet, int direction)
 {
 	bpf_spin_lock(&flow->lock);
-	note_stage(flow, packet, direction);
+	leave_alone(flow, packet, direction);
 	bpf_spin_unlock(&flow->lock);
 	count(ALONE_POLICY);
 	return PASS;
+}
+
+// The Ethernet header of a packet is that of packets which user space sends.
+INLINE void note_frame(struct __sk_buff *skb, struct flow *flow, int direction)
+{
+	const u8 *frame = (const u8 *)(long)skb->data;
+
+	if (frame + FRAME_LEN > (const u8 *)(long)skb->data_end)
+		return;
+	u32 check = check_of(frame), *noted = frame_check(flow, direction);
+
+	if (*noted != check && !bpf_skb_load_bytes(skb, 0, frame_of(flow, direction), FRAME_LEN))
+		*noted = check;
 }
 
 // Decides on a packet that was read.
@@ -89,9 +102,9 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	if (!flow)
 		return PASS;
 	if (flow->stage & STAGE_LEFT_ALONE)
-		return leave_alone(flow, packet, direction);
+		return pass_by(flow, packet, direction);
 	if (rules.frame_len == FRAME_LEN)
-		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? flow->frame_out : flow->frame_in, FRAME_LEN);
+		note_frame(skb, flow, direction);
 	begin_verdict(verdict, packet);
 	// On a calm link a retransmission may be the first sign of an outage.
 	int is_again = direction == OUTGOING && is_retransmission(flow, packet);

@@ -16,7 +16,7 @@ INLINE void sample_beyond(struct flow *flow, u64 sample)
 // A segment of the peer is passed on to the host.
 INLINE void time_to_host(struct flow *flow, const struct packet *packet)
 {
-	const struct half *data = &flow->outgoing;
+	struct half data = half_of(flow, OUTGOING);
 	u32 len = seq_len(packet);
 
 	if (packet->has_stamps && !(flow->flags & TRIP_FAR_STAMPED)) {
@@ -27,7 +27,7 @@ INLINE void time_to_host(struct flow *flow, const struct packet *packet)
 	if (!len)
 		return;
 	// Karn's rule: a retransmission measures nothing (RFC 6298 section 3).
-	if (data->runs_len && before(packet->seq, runs_end(data))) {
+	if (data.core->runs_len && before(packet->seq, runs_end(&data))) {
 		flow->flags &= ~TRIP_FAR_TIMED;
 	} else if (!(flow->flags & TRIP_FAR_TIMED)) {
 		flow->flags |= TRIP_FAR_TIMED;
@@ -95,9 +95,9 @@ INLINE enum finding find_between(int is_known, u16 stage, u32 isn, u32 flags, co
 // way.)
 INLINE int is_refused(const struct flow *flow, const struct packet *packet)
 {
-	const struct half *data = &flow->incoming;
+	struct half data = half_of(flow, INCOMING);
 
-	return is_beyond_window(data, packet) || is_before_window(data, packet);
+	return is_beyond_window(&data, packet) || is_before_window(&data, packet);
 }
 
 // Notes the initial sequence number of the end that has opened the connection, for begins_between.

@@ -40,7 +40,7 @@ INLINE int is_stalling(const struct link *link, const struct flow *flow, u64 now
 	if (link->is_down || !link->has_stall)
 		return 0;
 	if (!lead && flow->flags & TRIP_SAMPLED) {
-		lead = flow->smoothed > flow->latest ? flow->smoothed : flow->latest;
+		lead = smoothed(flow) > flow->latest ? smoothed(flow) : flow->latest;
 		lead += lead / 8 + LEAD_MARGIN;
 	}
 	if (!lead)
@@ -58,7 +58,7 @@ INLINE u64 since_up(const struct link *link, u64 now)
 // Whether echoes of timestamps from before the outage are replaced.
 INLINE int refreshes(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
-	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
+	return half->core->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
 }
 
 // How the ACKs of a flow are treated now, as an `enum holding`.
@@ -80,7 +80,7 @@ INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, 
 {
 	u32 held = saturating_since(packet->ack, ack);
 
-	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
+	return !held || (half->core->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
 }
 
 // The first ACK that a sender gets after LONG_SILENCE is shown in two steps: one byte of it, and the rest a flush later. The sender has
@@ -97,7 +97,7 @@ INLINE int may_be_cut_in_two(const volatile struct rules *rules, const struct ha
 	// With other orders no controller would flush the rest.
 	if (FLOW_ORDERS && link->holds != HOLDS_SEGMENTS)
 		return 0;
-	if (!packet->has_stamps || !half->first_stamp_at || packet->flags & (SYN | FIN | RST))
+	if (!packet->has_stamps || !half->rest->first_stamp_at || packet->flags & (SYN | FIN | RST))
 		return 0;
 	// SACK blocks of data that it does not acknowledge show losses by themselves. A DSACK (RFC 2883) is dropped with the lowering, and the
 	// flush has no blocks.
@@ -107,39 +107,44 @@ INLINE int may_be_cut_in_two(const volatile struct rules *rules, const struct ha
 }
 
 // Whether an ACK that comes in is the first to advance after LONG_SILENCE and echoes a timestamp from before it.
-INLINE int ends_host_silence(const volatile struct rules *rules, const struct half *half, const struct link *link,
+INLINE int ends_host_silence(const volatile struct rules *rules, const struct half *half, const struct half *other, const struct link *link,
 			     const struct packet *packet, int kind, u64 was_advanced_at)
 {
 	u64 now = packet->now;
 
 	if (kind != ADVANCING || !was_advanced_at || now < was_advanced_at + LONG_SILENCE)
 		return 0;
-	return refreshes(rules, half, link, now) ? !before(half->refresh_stale, packet->ecr)
-						 : !before(half->newest_stamp, packet->ecr + LONG_SILENCE_TICKS);
+	return refreshes(rules, half, link, now) ? !before(half->rest->refresh_stale, packet->ecr)
+						 : !before(newest_stamp(half, other), packet->ecr + LONG_SILENCE_TICKS);
 }
 
 // Whether an ACK that goes out is the first after a retransmission that ended LONG_SILENCE, and acknowledges more than that segment.
 INLINE int ends_peer_silence(const struct half *half, const struct packet *packet, int kind)
 {
-	return half->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) &&
-	       packet->ack - half->resumed_from > half->longest_segment;
+	return half->core->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) &&
+	       packet->ack - half->acks->resumed_from > half->acks->longest_segment;
 }
 
 // Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): a retransmission that is the first segment
 // after LONG_SILENCE shows which of the host's ACKs the peer has not received.
-INLINE void note_resumption(struct half *half, const struct packet *packet)
+INLINE void note_resumption(const struct half *half, const struct half *other, const struct packet *packet)
 {
-	if (!packet->len || packet->flags & (SYN | RST) || !(half->flags & HALF_ACKED) || !half->last_data_at ||
-	    packet->now < half->last_data_at + LONG_SILENCE)
+	if (!packet->len || packet->flags & (SYN | RST) || !(half->core->flags & HALF_ACKED))
+		return;
+	u64 last_at = last_data_at(half);
+
+	if (!last_at || packet->now < last_at + LONG_SILENCE)
 		return;
 	// New data after an idle time and old duplicates are not retransmissions of this kind.
-	if (!half->runs_len || !before(packet->seq, runs_end(half)) || !packet->has_stamps || !half->first_stamp_at ||
-	    !before(half->newest_stamp, packet->val))
+	if (!half->core->runs_len || !before(packet->seq, runs_end(half)) || !packet->has_stamps || !half->rest->first_stamp_at ||
+	    !before(newest_stamp(half, other), packet->val))
 		return;
-	if (half->window_shift == UNKNOWN_SHIFT || before(half->shown, packet->seq) || half->shown - packet->seq > largest_window(half))
+	u32 shown = shown_ack(half);
+
+	if (half->core->window_shift == UNKNOWN_SHIFT || before(shown, packet->seq) || shown - packet->seq > largest_window(half))
 		return;
-	half->resumed_from = packet->seq;
-	half->flags |= HALF_RESUMED;
+	half->acks->resumed_from = packet->seq;
+	half->core->flags |= HALF_RESUMED;
 }
 
 // Whether the link has orders for incoming ACKs.
@@ -160,33 +165,37 @@ INLINE int hold_back(const volatile struct rules *rules, const struct link *link
 
 	if (kind != ADVANCING || packet->sack_len || packet->flags & (SYN | FIN | RST))
 		return 0;
-	if (half->flags & HALF_ENDING || half->bytes_acked < rules->hold_after_bytes ||
-	    half->bytes_acked < half->hold_from)
+	if (half->core->flags & HALF_ENDING || half->acks->bytes_acked < rules->hold_after_bytes)
 		return 0;
+	if (half->core->flags & HALF_HOLD_FROM) {
+		if (half->acks->bytes_acked < half->rest->hold_from)
+			return 0;
+		half->core->flags &= ~HALF_HOLD_FROM;
+	}
 	if (holds == HOLDS_BYTES) {
 		*limit = packet->ack - link->held_bytes;
 		return keeps_the_edge(half, packet, *limit);
 	}
 	if (holds == HOLDS_NEWEST) {
 		*limit = was_acked;
-		return half->runs_len && before(packet->ack, runs_end(half)) && keeps_the_edge(half, packet, was_acked);
+		return half->core->runs_len && before(packet->ack, runs_end(half)) && keeps_the_edge(half, packet, was_acked);
 	}
 	if (holds == HOLDS_NOTHING || !rules->hold_segments)
 		return 0;
-	if (!before_last(half, half->acked, rules->hold_segments, limit))
+	if (!before_last(half, half->core->acked, rules->hold_segments, limit))
 		return 0;
 	u32 held = saturating_since(packet->ack, *limit);
 	u32 window = (u32)packet->window << shift_or(half, 0);
 
-	if (half->flight_bytes < window)
-		window = half->flight_bytes;
+	if (half->acks->flight_bytes < window)
+		window = half->acks->flight_bytes;
 	return held <= window / PART_OF_WINDOW && keeps_the_edge(half, packet, *limit);
 }
 
 // Whether packets came in since link-up: data, or, for outgoing data, ACKs.
 INLINE int flows_since_up(const struct half *half, const struct link *link, int direction)
 {
-	u64 last = direction == OUTGOING ? half->last_data_at : half->advanced_at;
+	u64 last = direction == OUTGOING ? last_data_at(half) : half->acks->advanced_at;
 
 	return link->has_up && last && last >= link->up_at;
 }
@@ -200,7 +209,7 @@ INLINE void lower(const struct half *half, const struct packet *packet, struct v
 		return;
 	verdict->lower = 1;
 	verdict->ack = ack;
-	if (half->window_shift != UNKNOWN_SHIFT) {
+	if (half->core->window_shift != UNKNOWN_SHIFT) {
 		u32 units = held >> shift_or(half, 0);
 		u32 window = packet->window + (units > 0xffff ? 0xffff : units);
 
@@ -214,10 +223,10 @@ INLINE void shrink_window(const struct half *half, const struct packet *packet, 
 {
 	u32 shift = shift_or(half, 0);
 
-	if (!half->longest_segment)
+	if (!half->acks->longest_segment)
 		return;
 	// A longer packet consists of several segments.
-	u32 segment = half->longest_segment < USUAL_SEGMENT ? half->longest_segment : USUAL_SEGMENT;
+	u32 segment = half->acks->longest_segment < USUAL_SEGMENT ? half->acks->longest_segment : USUAL_SEGMENT;
 	u32 units = (2 * segment + (1u << shift) - 1) >> shift;
 
 	if (units < verdict->window) {
@@ -232,15 +241,15 @@ INLINE void shrink_window(const struct half *half, const struct packet *packet, 
 INLINE void limit_window(const struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict,
 			 int direction)
 {
-	int by_link = direction == INCOMING && link->limits_window, by_flow = !!(half->flags & HALF_LIMITED);
-	u32 most = by_link ? link->most_window : half->most_window;
+	int by_link = direction == INCOMING && link->limits_window, by_flow = !!(half->core->flags & HALF_LIMITED);
+	u32 most = by_link ? link->most_window : half->rest->most_window;
 
-	if (by_link && by_flow && half->most_window < most)
-		most = half->most_window;
+	if (by_link && by_flow && half->rest->most_window < most)
+		most = half->rest->most_window;
 	if (!FLOW_ORDERS || (!by_link && !by_flow) || packet->flags & (SYN | RST) || link->expires_at <= packet->now)
 		return;
 	// The window scale may be unknown; a window of zero needs none.
-	if (most && half->window_shift == UNKNOWN_SHIFT)
+	if (most && half->core->window_shift == UNKNOWN_SHIFT)
 		return;
 	u32 units = most >> shift_or(half, 0);
 
@@ -258,34 +267,34 @@ INLINE int is_shut(const struct half *half, const struct link *link, int data_di
 {
 	int by_link = data_direction == OUTGOING && link->limits_window && !link->most_window;
 
-	return by_link || (half->flags & HALF_LIMITED && !half->most_window);
+	return by_link || (half->core->flags & HALF_LIMITED && !half->rest->most_window);
 }
 
 // Whether a segment asks for a window that is shut by order: nothing below what its sender was shown, as Linux has it; one byte; or data
 // that have passed before (with data outstanding, Linux's retransmissions are its probes).
 INLINE int is_window_probe(const struct flow *flow, const struct link *link, const struct packet *packet, int direction)
 {
-	const struct half *half = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+	struct half acks = half_of(flow, !direction), *half = &acks;
 
 	if (!FLOW_ORDERS || !is_shut(half, link, direction) || link->expires_at <= packet->now || packet->flags & (SYN | FIN | RST))
 		return 0;
-	if (!(half->flags & HALF_ACKED) || !(half->flags & HALF_LAST))
+	if (!(half->core->flags & HALF_ACKED) || !(half->core->flags & HALF_LAST))
 		return 0;
 	if (!packet->len)
-		return before(packet->seq, half->shown);
-	return packet->len == 1 || (half->runs_len && !before(packet->seq, half->acked) && before(packet->seq, runs_end(half)));
+		return before(packet->seq, shown_ack(half));
+	return packet->len == 1 || (half->core->runs_len && !before(packet->seq, half->core->acked) && before(packet->seq, runs_end(half)));
 }
 
 // A duplicate ACK (RFC 5681 section 2), before it is noted.
 INLINE int is_duplicate(const struct half *half, const struct packet *packet)
 {
-	return half->flags & HALF_ACKED && half->flags & HALF_LAST && packet->ack == half->acked && !packet->len &&
-	       packet->flags & ACK && !(packet->flags & (SYN | FIN | RST)) && packet->window == half->last_window &&
-	       half->runs_len && before(half->acked, runs_end(half)) && !packet->says_more;
+	return half->core->flags & HALF_ACKED && half->core->flags & HALF_LAST && packet->ack == half->core->acked && !packet->len &&
+	       packet->flags & ACK && !(packet->flags & (SYN | FIN | RST)) && packet->window == half->core->last_window &&
+	       half->core->runs_len && before(half->core->acked, runs_end(half)) && !packet->says_more;
 }
 
 // Shows the sender an ACK up to `limit`, or all of it. `arrives` is false if the link is down.
-INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
+INLINE void show_or_lower(const struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
 			  int has_limit, u32 limit, int arrives)
 {
 	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST), is_shown = 0;
@@ -294,15 +303,17 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 	FORGET(opens, packet->seq);
 	has_limit = has_limit && !exempt;
 	FORGET(has_limit, packet->seq);
-	limit = later(half->shown, limit);
+	u32 shown = shown_ack(half);
+
+	limit = later(shown, limit);
 	// Lowered to the last ACK shown, it would be a duplicate ACK.
-	if (has_limit && !packet->len && limit == half->shown && !packet->says_more && !opens) {
+	if (has_limit && !packet->len && limit == shown && !packet->says_more && !opens) {
 		verdict->withhold = 1;
 	} else if (has_limit && keeps_the_edge(half, packet, limit)) {
 		lower(half, packet, verdict, limit);
 		is_shown = 1;
 	} else if (kind != OTHER && arrives) {
-		half->flags &= ~(HALF_RECORDING | HALF_SHRUNK);
+		half->core->flags &= ~(HALF_RECORDING | HALF_SHRUNK);
 		is_shown = 1;
 	}
 	FORGET(is_shown, packet->seq);
@@ -314,36 +325,37 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 INLINE void refresh_echo(const struct half *half, const struct packet *packet, struct verdict *verdict)
 {
 	u64 now = packet->now;
-	u64 elapsed = now > half->refresh_at ? now - half->refresh_at : 0;
-	u64 ticks = (elapsed - elapsed / DRIFT_PART) * half->refresh_ticks_per_sec / 1000000000ULL;
+	u64 elapsed = now > half->rest->refresh_at ? now - half->rest->refresh_at : 0;
+	u64 ticks = (elapsed - elapsed / DRIFT_PART) * half->rest->refresh_ticks_per_sec / 1000000000ULL;
 
 	verdict->refresh = 1;
-	verdict->ecr = half->refresh_value + (u32)ticks;
+	verdict->ecr = half->rest->refresh_value + (u32)ticks;
 }
 
 // Echoes the newest timestamp of the data's sender. To the host, an ACK that arrives now cannot echo one of less than a round trip ago: BBR
 // would keep a round trip shorter than any as its minimum for ten seconds. The host's clock is taken to tick once a millisecond (Linux).
-INLINE void echo_newest(const struct flow *flow, const struct half *half, u64 now, struct verdict *verdict, int direction)
+INLINE void echo_newest(const struct flow *flow, const struct half *half, const struct half *other, u64 now, struct verdict *verdict,
+			int direction)
 {
-	u64 age = now > half->newest_stamp_at ? now - half->newest_stamp_at : 0;
+	u64 age = since(now, newest_stamp_at(half));
 	u64 early = direction == INCOMING && age < flow->latest ? flow->latest - age : 0;
 
 	verdict->refresh = 1;
-	verdict->ecr = half->newest_stamp - (u32)(early / MS);
+	verdict->ecr = newest_stamp(half, other) - (u32)(early / MS);
 }
 
 // Whether an ACK begins a stall. One that comes later is recorded, which is reported.
-INLINE int begins_stall_now(struct half *half, const struct half *other, const struct packet *packet, struct verdict *verdict, int is_stalled)
+INLINE int begins_stall_now(const struct half *half, const struct half *other, const struct packet *packet, struct verdict *verdict, int is_stalled)
 {
 	// Only one end at a time: a sender beyond a shrunk window sends its ACKs from that window's edge (Linux's
 	// `tcp_acceptable_seq`), which a peer that has received more ignores. With both ends shrunk, only packets of the controller
 	// would be accepted, and the controller may end.
-	int begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) && !half->sack_len &&
-			   half->window_shift != UNKNOWN_SHIFT;
+	int begins_stall = is_stalled && !(other->core->flags & HALF_SHRUNK) && !(half->core->flags & HALF_SHRUNK) && !(half->core->flags & HALF_SACK) &&
+			   half->core->window_shift != UNKNOWN_SHIFT;
 
 	FORGET(begins_stall, packet->seq);
 	if (is_stalled && !begins_stall) {
-		half->flags |= HALF_RECORDING;
+		half->core->flags |= HALF_RECORDING;
 		verdict->notice = NOTICE_STALLED;
 		verdict->notice_ack = packet->ack;
 	}
@@ -353,24 +365,24 @@ INLINE int begins_stall_now(struct half *half, const struct half *other, const s
 // Whether an ACK that is not accepted acknowledges more than is known: data that took another path, fragments, or data of an old segment.
 INLINE int is_beyond_known(const struct half *half, const struct packet *packet, int kind)
 {
-	return kind == OTHER && half->flags & HALF_ACKED && (packet->flags & (ACK | RST)) == ACK && before(half->acked, packet->ack);
+	return kind == OTHER && half->core->flags & HALF_ACKED && (packet->flags & (ACK | RST)) == ACK && before(half->core->acked, packet->ack);
 }
 
 // Whether an ACK ends a limit of the window.
 INLINE int ends_limit(const struct half *half, const struct packet *packet, int kind)
 {
-	if (!(half->flags & HALF_UNTIL_HEARD) || (half->flags & HALF_UNTIL_ACKED && !before(half->shown, packet->ack)))
+	if (!(half->core->flags & HALF_UNTIL_HEARD) || (half->core->flags & HALF_UNTIL_ACKED && !before(shown_ack(half), packet->ack)))
 		return 0;
 	return kind == ADVANCING || kind == REPEATED || is_beyond_known(half, packet, kind);
 }
 
 // Adapts `holding` to this ACK: recorded ACKs may precede it, held ones may be released. `is_heard`: the ACK ends a limit of the window.
-INLINE int holding_of_ack(struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
+INLINE int holding_of_ack(const struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
 			  int holding, int was_held, int direction, int *is_heard)
 {
-	if (half->flags & HALF_CLOCKED && link->expires_at > packet->now) {
+	if (half->core->flags & HALF_CLOCKED && link->expires_at > packet->now) {
 		verdict->notice = NOTICE_QUEUED;
-		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
+		verdict->notice_ack = half->core->flags & HALF_ACKED ? half->core->acked : packet->ack;
 		holding = HOLD_ALL;
 	} else if (link->is_releasing && (!was_held || flows_since_up(half, link, direction))) {
 		// Flowing data needs no release: its ACKs pass.
@@ -380,7 +392,7 @@ INLINE int holding_of_ack(struct half *half, const struct link *link, const stru
 
 	FORGET(*is_heard, packet->seq);
 	if (FLOW_ORDERS && *is_heard) {
-		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD | HALF_UNTIL_ACKED);
+		half->core->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD | HALF_UNTIL_ACKED);
 		holding = HOLD_NOTHING;
 	}
 	FORGET(holding, packet->seq);
@@ -388,14 +400,14 @@ INLINE int holding_of_ack(struct half *half, const struct link *link, const stru
 }
 
 // Whether an ACK is the first after LONG_SILENCE and is shown in two steps, from `from` on.
-INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *half, const struct link *link, const struct packet *packet,
-			 int kind, u64 was_advanced_at, int holding, int is_heard, int direction, u32 *from)
+INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *half, const struct half *other, const struct link *link,
+			 const struct packet *packet, int kind, u64 was_advanced_at, int holding, int is_heard, int direction, u32 *from)
 {
-	int is_first = direction == INCOMING ? ends_host_silence(rules, half, link, packet, kind, was_advanced_at)
+	int is_first = direction == INCOMING ? ends_host_silence(rules, half, other, link, packet, kind, was_advanced_at)
 					     : ends_peer_silence(half, packet, kind);
 
 	FORGET(is_first, packet->seq);
-	*from = direction == INCOMING || !is_first ? half->shown : half->resumed_from;
+	*from = direction == INCOMING || !is_first ? shown_ack(half) : half->acks->resumed_from;
 	int is_cut = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, *from);
 
 	FORGET(is_cut, packet->seq);
@@ -403,7 +415,7 @@ INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *
 }
 
 // When the held part of an ACK is to be flushed.
-INLINE void set_flush(const volatile struct rules *rules, struct half *half, struct verdict *verdict, u64 now, int kind, int holding,
+INLINE void set_flush(const volatile struct rules *rules, const struct half *half, struct verdict *verdict, u64 now, int kind, int holding,
 		      int is_cut)
 {
 	if (holding == HOLD_ALL || !is_held(half)) {
@@ -413,16 +425,17 @@ INLINE void set_flush(const volatile struct rules *rules, struct half *half, str
 		flush_by(half, now + CUT_FLUSH);
 	} else if (kind == ADVANCING && holding == HOLD_LAST) {
 		// The controller has missed an overdue flush.
-		if (!half->flush_at || half->flush_at <= now)
+		if (!half->acks->flush_at || half->acks->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
 		flush_by(half, now + rules->hold_flush);
 	}
 }
 
 // Handles an ACK of the data of `half`.
-INLINE void take_ack(struct flow *flow, struct half *half, const struct link *link, const volatile struct rules *rules,
-		     const struct packet *packet, struct verdict *verdict, int direction)
+INLINE void take_ack(struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct packet *packet,
+		     struct verdict *verdict, int direction)
 {
+	struct half acks = half_of(flow, direction), data = half_of(flow, !direction), *half = &acks, *other = &data;
 	u64 now = packet->now;
 	int stalls = is_stalling(link, flow, now);
 	FORGET(stalls, packet->seq);
@@ -433,19 +446,22 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	int opens = opens_window(half, packet);
 	FORGET(opens, packet->seq);
 	int is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now &&
-			 now < half->advanced_at + DROPS_DUPLICATES_FOR && is_duplicate(half, packet);
+			 now < half->acks->advanced_at + DROPS_DUPLICATES_FOR && is_duplicate(half, packet);
 	FORGET(is_dropped, packet->seq);
-	u32 was_acked = half->acked;
+	u32 was_acked = half->core->acked;
 	// Only for ACKs that may advance: others do not need the cache line.
-	u64 was_advanced_at = direction == OUTGOING || packet->ack == was_acked ? 0 : half->advanced_at;
+	u64 was_advanced_at = direction == OUTGOING || packet->ack == was_acked ? 0 : half->acks->advanced_at;
 
 	if (direction == INCOMING) {
 		FORGET(was_advanced_at, packet->now);
 	}
-	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
+	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(other, packet);
+	u32 newest = newest_stamp(other, half);
 	int kind = is_past ? OTHER : note_ack(half, packet);
 
 	FORGET(kind, packet->seq);
+	note_stamp(other, half, packet, newest);
+	BARRIER();
 	if (kind == ADVANCING)
 		note_flight(half, flow, now);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
@@ -453,24 +469,23 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	FORGET(is_stalled, packet->seq);
 	FORGET(holding, packet->seq);
 	FORGET(kind, packet->seq);
-	const struct half *other = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
 	int begins_stall = begins_stall_now(half, other, packet, verdict, is_stalled);
 	int is_heard;
 
 	holding = holding_of_ack(half, link, packet, verdict, kind, holding, was_held, direction, &is_heard);
-	u32 limit = half->shown;
+	u32 limit = shown_ack(half);
 	int has_limit = 0;
 
 	if (!begins_stall && holding == HOLD_ALL)
-		has_limit = half->flags & HALF_ACKED;
+		has_limit = half->core->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
 	u32 from;
-	int is_cut = is_cut_in_two(rules, half, link, packet, kind, was_advanced_at, holding, is_heard, direction, &from);
+	int is_cut = is_cut_in_two(rules, half, other, link, packet, kind, was_advanced_at, holding, is_heard, direction, &from);
 
-	half->flags &= ~HALF_RESUMED;
+	half->core->flags &= ~HALF_RESUMED;
 	if (is_cut) {
-		half->shown = from;
+		set_shown(half, from);
 		has_limit = 1;
 		limit = from + 1;
 	}
@@ -479,14 +494,14 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	FORGET(holding, packet->seq);
 	FORGET(kind, packet->seq);
 	FORGET(begins_stall, packet->seq);
-	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
+	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->rest->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
 	else if (is_cut)
-		echo_newest(flow, half, now, verdict, direction);
+		echo_newest(flow, half, other, now, verdict, direction);
 	// The rest of the ACK follows soon, with the same echo.
 	if (is_cut)
-		half->last_ecr = verdict->ecr;
-	int was_recording = half->flags & HALF_RECORDING;
+		half->core->last_ecr = verdict->ecr;
+	int was_recording = half->core->flags & HALF_RECORDING;
 
 	// A dropped duplicate is not shown. One that ends a freeze opens the window.
 	if (FLOW_ORDERS && is_dropped && !is_heard)
@@ -494,10 +509,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	else
 		show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit,
 			      direction == INCOMING || !link->is_down || link->is_releasing);
-	if (was_recording && !(half->flags & HALF_RECORDING))
+	if (was_recording && !(half->core->flags & HALF_RECORDING))
 		verdict->notice = NOTICE_OPENED;
 	if (begins_stall) {
-		half->flags |= HALF_SHRUNK;
+		half->core->flags |= HALF_SHRUNK;
 		shrink_window(half, packet, verdict);
 		verdict->shrink = verdict->window_changed;
 	}
@@ -517,8 +532,10 @@ INLINE void catch_up(struct flow *flow, const struct link *link)
 	flow->epoch = link->epoch;
 	flow->flags &= ~(TRIP_STAMPED | TRIP_TIMED);
 	if (link->is_down && !link->is_releasing) {
-		cancel_flush(&flow->outgoing);
-		cancel_flush(&flow->incoming);
+		struct half out = half_of(flow, OUTGOING), in = half_of(flow, INCOMING);
+
+		cancel_flush(&out);
+		cancel_flush(&in);
 		flow->outgoing.flags &= ~HALF_REFRESH;
 		flow->incoming.flags &= ~HALF_REFRESH;
 	}
@@ -528,20 +545,19 @@ INLINE void catch_up(struct flow *flow, const struct link *link)
 INLINE void take_segment(struct flow *flow, const struct link *link, const volatile struct rules *rules,
 			 const struct packet *packet, struct verdict *verdict, int direction)
 {
+	struct half acks = half_of(flow, direction), data = half_of(flow, !direction);
+
 	catch_up(flow, link);
 	BARRIER();
 	if (direction == OUTGOING) {
 		time_outgoing(flow, packet);
 		BARRIER();
-		note_data(&flow->incoming, packet);
-		BARRIER();
-		take_ack(flow, &flow->outgoing, link, rules, packet, verdict, OUTGOING);
 	} else {
 		time_incoming(flow, packet);
 		BARRIER();
-		note_resumption(&flow->outgoing, packet);
-		note_data(&flow->outgoing, packet);
-		BARRIER();
-		take_ack(flow, &flow->incoming, link, rules, packet, verdict, INCOMING);
+		note_resumption(&data, &acks, packet);
 	}
+	note_data(&data, packet);
+	BARRIER();
+	take_ack(flow, link, rules, packet, verdict, direction);
 }

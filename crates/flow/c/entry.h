@@ -24,37 +24,40 @@ INLINE int needs_details(const struct link *link)
 
 INLINE int is_bulk(const volatile struct rules *rules, const struct flow *flow)
 {
-	return flow->incoming.bytes_acked >= rules->detail_after || flow->outgoing.bytes_acked >= rules->detail_after;
+	return flow->incoming_acks.bytes_acked >= rules->detail_after || flow->outgoing_acks.bytes_acked >= rules->detail_after;
 }
 
-INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
+INLINE void expand_side(const struct half *half, const struct side *side, u64 seen_at)
 {
+	struct half_core *core = half->core;
+	struct half_acks *acks = half->acks;
+	struct half_rest *rest = half->rest;
 	int has_end = !!(side->flags & SIDE_END);
 
+	core->acked = side->acked;
+	core->end = rest->counted = acks->start = side->end;
+	core->last_nxt = side->last_nxt;
+	core->last_val = side->last_val;
+	core->last_ecr = side->last_ecr;
 	// The time of the last data is not kept: it is at most that of the last packet.
-	half->last_data_at = half->advanced_at = has_end ? seen_at : 0;
-	half->bytes_acked = side->bytes_acked;
-	half->newest_stamp_at = half->flush_at = half->hold_from = half->flight_since = half->flight_from = 0;
-	half->newest_stamp = 0;
-	half->acked = half->shown = side->acked;
-	half->longest_segment = side->longest_segment;
-	half->last_nxt = side->last_nxt;
-	half->last_val = side->last_val;
-	half->last_ecr = side->last_ecr;
-	half->flags = side->flags & SIDE_FLAGS;
-	half->flight_bytes = half->flushed_from = half->resumed_from = 0;
-	half->withheld = half->lowered = 0;
-	half->last_window = side->last_window;
-	half->last_ttl = side->last_ttl;
-	half->last_class = side->last_class;
-	half->runs_len = has_end;
-	half->shown_len = half->sack_len = 0;
-	half->window_shift = side->window_shift;
-	half->shown_next = half->shown_every = 0;
-	half->runs[0].start = half->runs[0].end = side->end;
-	half->runs[0].size = side->longest_segment ? side->longest_segment : 1;
-	half->first_stamp_at = half->refresh_at = half->refresh_ticks_per_sec = 0;
-	half->first_stamp = half->refresh_stale = half->refresh_value = half->most_window = 0;
+	core->last_data_at = has_end ? seen_at : 0;
+	core->newest_stamp_at = 0;
+	core->flags = (side->flags & SIDE_FLAGS) | (has_end ? HALF_DATA_ERA : 0);
+	core->last_window = side->last_window;
+	core->size = side->longest_segment ? side->longest_segment : 1;
+	core->last_ttl = side->last_ttl;
+	core->last_class = side->last_class;
+	core->window_shift = side->window_shift;
+	core->runs_len = has_end;
+	acks->advanced_at = has_end ? seen_at : 0;
+	acks->bytes_acked = rest->bytes = side->bytes_acked;
+	acks->flight_since = acks->flush_at = 0;
+	acks->shown = acks->flight_bytes = acks->withheld = acks->lowered = acks->resumed_from = 0;
+	acks->longest_segment = side->longest_segment;
+	acks->shown_every = acks->shown_next = acks->shown_len = 0;
+	rest->hold_from = rest->flight_from = rest->first_stamp_at = rest->refresh_at = rest->refresh_ticks_per_sec = 0;
+	rest->last_data_era = rest->newest_stamp_era = rest->newest_stamp = rest->first_stamp = 0;
+	rest->refresh_stale = rest->refresh_value = rest->most_window = rest->flushed_from = rest->sack_len = 0;
 }
 
 // Makes a flow from an entry. Elements of arrays beyond their lengths are not changed.
@@ -63,47 +66,51 @@ INLINE void expand(struct flow *flow, const struct entry *entry, u32 epoch)
 	u64 micros = entry->seen_at / NS_PER_US;
 
 	flow->epoch = epoch;
-	flow->smoothed = flow->latest = flow->least = (u64)entry->smoothed * NS_PER_US;
+	flow->flags = (entry->flags & TRIP_KEPT) | TRIP_HEARD_ERA | (entry->beyond ? TRIP_BEYOND : 0);
+	flow->latest = flow->least = (u64)entry->smoothed * NS_PER_US;
+	flow->smoothed_high = 0;
+	set_smoothed(flow, flow->latest);
 	flow->stamped_at = flow->far_stamped_at = 0;
 	// Extends the 32-bit times in microseconds, which are before `seen_at`.
 	flow->timed_at = (micros - (u32)((u32)micros - entry->timed_at)) * NS_PER_US;
 	flow->far_timed_at = (micros - (u32)((u32)micros - entry->far_timed_at)) * NS_PER_US;
+	flow->heard_era = 0;
 	flow->heard_at = flow->seen_at = entry->seen_at;
 	flow->began_at = entry->began_at;
 	flow->stamped = flow->far_stamped = 0;
 	flow->timed = entry->timed;
 	flow->far_timed = entry->far_timed;
 	flow->nxt = entry->outgoing.last_nxt;
-	flow->flags = (entry->flags & TRIP_KEPT) | (entry->beyond ? TRIP_BEYOND : 0);
 	flow->beyond = (u64)entry->beyond * NS_PER_US;
-	flow->bytes_in = entry->outgoing.bytes_acked;
-	flow->bytes_out = entry->incoming.bytes_acked;
 	flow->host_isn = entry->host_isn;
 	flow->host_fin = entry->host_fin;
 	flow->peer_fin = entry->peer_fin;
 	flow->stage = entry->stage;
-	expand_side(&flow->outgoing, &entry->outgoing, entry->seen_at);
-	expand_side(&flow->incoming, &entry->incoming, entry->seen_at);
+	flow->frame_out_check = flow->frame_in_check = 0;
+	struct half out = half_of(flow, OUTGOING), in = half_of(flow, INCOMING);
+
+	expand_side(&out, &entry->outgoing, entry->seen_at);
+	expand_side(&in, &entry->incoming, entry->seen_at);
 }
 
 INLINE void compact_side(struct side *side, const struct half *half)
 {
-	u8 flags = half->flags & SIDE_FLAGS;
+	u8 flags = half->core->flags & SIDE_FLAGS;
 
-	if (half->runs_len)
+	if (half->core->runs_len)
 		flags |= SIDE_END;
-	side->acked = half->acked;
-	side->end = half->runs_len ? runs_end(half) : 0;
-	side->last_nxt = half->last_nxt;
-	side->last_val = half->last_val;
-	side->last_ecr = half->last_ecr;
-	side->bytes_acked = half->bytes_acked > 0xffffffff ? 0xffffffff : half->bytes_acked;
-	side->last_window = half->last_window;
-	side->longest_segment = half->longest_segment > 0xffff ? 0xffff : half->longest_segment;
-	side->window_shift = half->window_shift;
+	side->acked = half->core->acked;
+	side->end = half->core->runs_len ? runs_end(half) : 0;
+	side->last_nxt = half->core->last_nxt;
+	side->last_val = half->core->last_val;
+	side->last_ecr = half->core->last_ecr;
+	side->bytes_acked = half->acks->bytes_acked > 0xffffffff ? 0xffffffff : half->acks->bytes_acked;
+	side->last_window = half->core->last_window;
+	side->longest_segment = half->acks->longest_segment > 0xffff ? 0xffff : half->acks->longest_segment;
+	side->window_shift = half->core->window_shift;
 	side->flags = flags;
-	side->last_ttl = half->last_ttl;
-	side->last_class = half->last_class;
+	side->last_ttl = half->core->last_ttl;
+	side->last_class = half->core->last_class;
 }
 
 INLINE u32 to_micros(u64 nanos)
@@ -119,7 +126,7 @@ INLINE void compact(struct entry *entry, const struct flow *flow)
 	entry->flags = (entry->flags & ENTRY_DETAILED) | (flow->flags & TRIP_KEPT);
 	entry->seen_at = flow->seen_at;
 	entry->began_at = flow->began_at;
-	entry->smoothed = to_micros(flow->smoothed);
+	entry->smoothed = to_micros(smoothed(flow));
 	entry->beyond = flow->beyond && flow->beyond < NS_PER_US ? 1 : to_micros(flow->beyond);
 	entry->host_isn = flow->host_isn;
 	entry->host_fin = flow->host_fin;
@@ -129,8 +136,10 @@ INLINE void compact(struct entry *entry, const struct flow *flow)
 	entry->timed_at = flow->timed_at / NS_PER_US;
 	entry->far_timed = flow->far_timed;
 	entry->far_timed_at = flow->far_timed_at / NS_PER_US;
-	compact_side(&entry->outgoing, &flow->outgoing);
-	compact_side(&entry->incoming, &flow->incoming);
+	struct half out = half_of(flow, OUTGOING), in = half_of(flow, INCOMING);
+
+	compact_side(&entry->outgoing, &out);
+	compact_side(&entry->incoming, &in);
 }
 
 // Whether an entry has all the state of the flow: nothing is held, ordered or in progress.
@@ -138,17 +147,19 @@ INLINE int is_at_rest(const struct flow *flow)
 {
 	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_LIMITED;
 
-	return !((flow->outgoing.flags | flow->incoming.flags) & busy) && !is_held(&flow->outgoing) && !is_held(&flow->incoming);
+	struct half out = half_of(flow, OUTGOING), in = half_of(flow, INCOMING);
+
+	return !((flow->outgoing.flags | flow->incoming.flags) & busy) && !is_held(&out) && !is_held(&in);
 }
 
 // Handles a segment that passes unchanged.
 INLINE void follow_segment(struct flow *flow, const struct packet *packet, int direction)
 {
-	struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
-	struct half *data = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+	struct half acks = half_of(flow, direction), data = half_of(flow, !direction), outgoing = half_of(flow, OUTGOING);
 
-	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&flow->outgoing, packet)) {
-		int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
+	note_seen(flow, packet->now);
+	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&outgoing, packet)) {
+		int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&outgoing, packet);
 
 		FORGET(is_past, packet->seq);
 		if (direction == OUTGOING)
@@ -156,11 +167,11 @@ INLINE void follow_segment(struct flow *flow, const struct packet *packet, int d
 		else
 			time_incoming(flow, packet);
 		BARRIER();
-		note_data(data, packet);
+		note_data(&data, packet);
 		BARRIER();
 		if (!is_past)
-			note_ack(acks, packet);
-		acks->shown = acks->acked;
+			note_ack(&acks, packet);
+		acks.core->flags &= ~HALF_BEHIND;
 	}
 	note_stage(flow, packet, direction);
 }

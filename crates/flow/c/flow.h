@@ -18,10 +18,8 @@ INLINE void begin_verdict(struct verdict *verdict, const struct packet *packet)
 // The notice has the direction of the probe, and the last ACK of the opposite direction.
 INLINE void note_probe(const struct flow *flow, struct verdict *verdict, int direction)
 {
-	const struct half *half = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
-
 	verdict->notice = NOTICE_PROBED;
-	verdict->notice_ack = half->acked;
+	verdict->notice_ack = half_of(flow, !direction).core->acked;
 }
 
 // Handles a segment that header prediction did not handle. `own` is the line of its direction, `other` its neighbour. The caller holds the
@@ -30,8 +28,9 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 			   const struct packet *packet, struct verdict *verdict, struct prediction *own, struct prediction *other,
 			   int is_new, int link_is_calm, int direction)
 {
-	struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
+	struct half acks = half_of(flow, direction), outgoing = half_of(flow, OUTGOING);
 
+	note_seen(flow, packet->now);
 	// An earlier flow with the same key may have left predictions.
 	if (is_new) {
 		stop_prediction(own, key);
@@ -46,14 +45,13 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	if (FLOW_ORDERS && verdict->probe && (!packet->len || (packet->len == 1 && link->is_down))) {
 		verdict->withhold = link->is_down && direction == OUTGOING;
 		note_probe(flow, verdict, direction);
-		flow->seen_at = packet->now;
 		return;
 	}
-	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&flow->outgoing, packet)) {
-		u32 acked = acks->acked, was_acked = acks->flags & HALF_ACKED;
+	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&outgoing, packet)) {
+		u32 acked = acks.core->acked, was_acked = acks.core->flags & HALF_ACKED;
 
 		take_segment(flow, link, rules, packet, verdict, direction);
-		verdict->advances = was_acked && before(acked, acks->acked);
+		verdict->advances = was_acked && before(acked, acks.core->acked);
 		update_predictions(flow, link, rules, key, packet, verdict, own, other, link_is_calm, direction);
 	} else {
 		catch_up(flow, link);
@@ -62,9 +60,23 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 		note_probe(flow, verdict, direction);
 	note_stage(flow, packet, direction);
 	if (verdict->withhold)
-		acks->withheld++;
+		acks.acks->withheld++;
 	if (verdict->lower)
-		acks->lowered++;
+		acks.acks->lowered++;
+}
+
+INLINE void apply_to(struct flow *flow, const struct order *order, int direction)
+{
+	struct half half = half_of(flow, direction);
+
+	apply(&half, order);
+}
+
+// A segment of a flow that a policy leaves alone.
+INLINE void leave_alone(struct flow *flow, const struct packet *packet, int direction)
+{
+	note_seen(flow, packet->now);
+	note_stage(flow, packet, direction);
 }
 
 // Carries out an order. The caller holds the lock of the flow.
@@ -85,7 +97,7 @@ INLINE void handle_order(struct flow *flow, const struct order *order, struct pr
 	if (order->kind == ORDER_LEAVE_ALONE)
 		flow->stage = order->a ? flow->stage | STAGE_LEFT_ALONE : flow->stage & ~STAGE_LEFT_ALONE;
 	else if (order->direction == OUTGOING)
-		apply(&flow->outgoing, order);
+		apply_to(flow, order, OUTGOING);
 	else
-		apply(&flow->incoming, order);
+		apply_to(flow, order, INCOMING);
 }

@@ -160,43 +160,40 @@ INLINE int note_if_predicted(struct prediction *prediction, u32 number, const st
 // Folds predicted packets of one direction into the flow. Idempotent; it precedes every other access to the flow.
 INLINE void fold(struct flow *flow, const struct prediction *prediction, const struct key *key, int direction)
 {
-	struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
-	struct half *data = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+	struct half acks = half_of(flow, direction), data = half_of(flow, !direction);
 
 	if (!is_active(prediction, key))
 		return;
 	int is_data = kind_of(prediction->state) == PREDICT_DATA;
 	u64 stamps = READ_ONCE(prediction->stamps);
+	u32 newest = newest_stamp(&data, &acks);
 
-	acks->last_val = BE32((u32)stamps);
-	acks->last_ecr = BE32((u32)(stamps >> 32));
-	if (is_data && data->runs_len) {
-		struct run *last = &data->runs[0];
-		u32 from = last->end, next = READ_ONCE(prediction->next);
+	acks.core->last_val = BE32((u32)stamps);
+	acks.core->last_ecr = BE32((u32)(stamps >> 32));
+	set_newest_stamp(&data, &acks, newest);
+	if (is_data && data.core->runs_len) {
+		u32 next = READ_ONCE(prediction->next);
 
-		if (!before(from, next))
+		if (!before(data.core->end, next))
 			return;
-		if (direction == OUTGOING) {
-			flow->bytes_out += next - from;
+		if (direction == OUTGOING)
 			flow->nxt = later(flow->nxt, next);
-		} else {
-			flow->bytes_in += next - from;
-		}
-		last->end = next;
-		acks->last_nxt = later(acks->last_nxt, next);
-	} else if (!is_data && acks->flags & HALF_ACKED) {
+		set_flag(&data, HALF_SHORT, (next - data.acks->start) % data.core->size);
+		grow_end(&data, next);
+		acks.core->last_nxt = later(acks.core->last_nxt, next);
+	} else if (!is_data && acks.core->flags & HALF_ACKED) {
 		u64 last = READ_ONCE(prediction->last);
 		u32 ack = last;
 
-		if (!before(acks->acked, ack))
+		if (!before(acks.core->acked, ack))
 			return;
 		// The ACKs shown to the host itself are not used.
 		if (direction == OUTGOING)
-			forget_shown(acks, ack);
-		acks->bytes_acked += ack - acks->acked;
-		acks->acked = ack;
-		acks->last_window = last >> 32;
-		acks->shown = later(acks->shown, ack);
+			forget_shown(&acks, ack);
+		acks.acks->bytes_acked += ack - acks.core->acked;
+		set_acked(&acks, ack);
+		acks.core->last_window = last >> 32;
+		set_shown(&acks, later(shown_ack(&acks), ack));
 	}
 }
 
@@ -219,18 +216,16 @@ INLINE void free_prediction(struct prediction *prediction, const struct key *key
 // Sets how far ACKs, or incoming data, are predicted, and the state.
 INLINE void bound_prediction(const struct flow *flow, struct prediction *prediction, u32 state, int direction)
 {
-	const struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
+	struct half acks = half_of(flow, direction), own = half_of(flow, OUTGOING);
 	u32 ticks = state & ~PREDICT_KIND;
 
 	if (kind_of(state) == PREDICT_DATA) {
-		const struct half *own = &flow->outgoing;
-
-		prediction->limit = own->acked + ((u32)own->last_window << shift_or(own, 14));
+		prediction->limit = own.core->acked + ((u32)own.core->last_window << shift_or(&own, 14));
 	} else if (direction == INCOMING && flow->flags & TRIP_TIMED) {
 		prediction->limit = flow->timed - 1;
 		state = ticks | PREDICT_TIMED;
 	} else {
-		prediction->limit = runs_end(acks);
+		prediction->limit = runs_end(&acks);
 		state = ticks | PREDICT_ACKS;
 	}
 	// Written last, at once: a processor that sees it sees all the rest.
@@ -240,35 +235,35 @@ INLINE void bound_prediction(const struct flow *flow, struct prediction *predict
 // Whether the next ACK of a half needs no decision.
 INLINE int is_quiet(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
-	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_RESET | HALF_LIMITED | HALF_TO_FLUSH;
+	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_RESET | HALF_LIMITED | HALF_TO_FLUSH | HALF_SACK;
 
-	return !(half->flags & busy) && !half->sack_len && !is_held(half) && !refreshes(rules, half, link, now);
+	return !(half->core->flags & busy) && !is_held(half) && !refreshes(rules, half, link, now);
 }
 
 // The kind of packets predicted after this one: PREDICT_DATA, PREDICT_ACKS or, for none, PREDICT_IDLE.
 INLINE u32 kind_after(const struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct packet *packet,
 		      const struct verdict *verdict, int direction)
 {
-	const struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
-	const struct half *data = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+	struct half own = half_of(flow, direction), others = half_of(flow, !direction), *acks = &own, *data = &others;
 	u32 known = HALF_ACKED | HALF_LAST | HALF_LAST_STAMPS;
 	u32 end = packet->seq + packet->len;
 
 	if (verdict->withhold || verdict->lower || verdict->window_changed || verdict->notice || verdict->ecr != packet->ecr)
 		return PREDICT_IDLE;
-	if ((acks->flags & known) != known || (acks->flags | data->flags) & HALF_ENDING || !is_quiet(rules, acks, link, packet->now))
+	const struct half_core *last = acks->core;
+
+	if ((last->flags & known) != known || (last->flags | data->core->flags) & HALF_ENDING || !is_quiet(rules, acks, link, packet->now))
 		return PREDICT_IDLE;
-	if (acks->acked != packet->ack || acks->last_window != packet->window || acks->last_nxt != end || acks->last_val != packet->val ||
-	    acks->last_ecr != packet->ecr)
+	if (last->acked != packet->ack || last->last_window != packet->window || last->last_nxt != end || last->last_val != packet->val ||
+	    last->last_ecr != packet->ecr)
 		return PREDICT_IDLE;
 	if (!packet->len)
-		return verdict->advances && acks->flags & HALF_FAST && acks->runs_len ? PREDICT_ACKS : PREDICT_IDLE;
-	if (!(data->flags & HALF_FAST) || !data->runs_len)
+		return verdict->advances && last->flags & HALF_FAST && last->runs_len ? PREDICT_ACKS : PREDICT_IDLE;
+	if (!(data->core->flags & HALF_FAST) || !data->core->runs_len)
 		return PREDICT_IDLE;
 	if (direction == INCOMING && (flow->outgoing.flags & (HALF_ACKED | HALF_LAST)) != (HALF_ACKED | HALF_LAST))
 		return PREDICT_IDLE;
-	const struct run *last = &data->runs[0];
-	int is_whole = last->end == end && last->size == data->longest_segment && last->size <= 0xffff;
+	int is_whole = data->core->end == end && data->core->size == data->acks->longest_segment;
 
 	return is_whole ? PREDICT_DATA : PREDICT_IDLE;
 }
@@ -315,7 +310,7 @@ INLINE void update_predictions(struct flow *flow, const struct link *link, const
 		own->next = packet->seq + packet->len;
 		own->last = packet->ack | (u64)packet->window << 32;
 		if (kind == PREDICT_DATA)
-			own->last |= (u64)(direction == OUTGOING ? &flow->incoming : &flow->outgoing)->longest_segment << 48;
+			own->last |= (u64)half_of(flow, !direction).acks->longest_segment << 48;
 		own->stamps = (u64)BE32(packet->ecr) << 32 | BE32(packet->val);
 		bound_prediction(flow, own, kind | ends_at(flow, packet, kind, direction), direction);
 	}

@@ -3,8 +3,8 @@
 
 #pragma once
 
+#include "half.h"
 #include "packet.h"
-#include "sequence.h"
 
 // Whether a packet of the host begins another connection with the same addresses: its SYN or SYN-ACK, unless it is a retransmission.
 INLINE int begins_anew(const struct flow *flow, const struct packet *packet)
@@ -38,15 +38,15 @@ INLINE enum finding find_at_host(const struct flow *flow, const struct packet *p
 	return flow ? FLOW_ENDS : FLOW_UNSEEN;
 }
 
+// To be called after note_seen, and last.
 INLINE void note_stage(struct flow *flow, const struct packet *packet, int direction)
 {
 	u32 fin = packet->seq + seq_len(packet);
 
-	if (!flow->seen_at)
-		flow->began_at = packet->now;
-	flow->seen_at = packet->now;
+	struct half data = half_of(flow, !direction);
+
+	count_bytes(&data, packet->len);
 	if (direction == OUTGOING) {
-		flow->bytes_out += packet->len;
 		if (packet->flags & SYN && !(packet->flags & ACK)) {
 			flow->host_isn = packet->seq;
 			flow->stage |= STAGE_ISN;
@@ -63,7 +63,6 @@ INLINE void note_stage(struct flow *flow, const struct packet *packet, int direc
 		else
 			flow->stage &= ~STAGE_RESET;
 	} else {
-		flow->bytes_in += packet->len;
 		if (packet->flags & FIN) {
 			flow->peer_fin = fin;
 			flow->stage |= STAGE_PEER_FIN;

@@ -42,7 +42,7 @@ u32 flow_handle_segment(struct flow *flow, struct prediction *place, const struc
 	if (is_calm(link) && is_predicted(flow, place, key, packet, way))
 		return 1;
 	if (flow->stage & STAGE_LEFT_ALONE)
-		note_stage(flow, packet, way);
+		leave_alone(flow, packet, way);
 	else
 		handle_segment(flow, link, rules, key, packet, verdict, place + way, place + !way, is_new, is_calm(link), way);
 	return 0;
@@ -93,11 +93,24 @@ u32 flow_holding(const struct link *link, const struct rules *rules, const struc
 	return holding_now(rules, link, is_stalling(link, flow, now), now);
 }
 
-// Lowers an ACK that the controller makes.
-void flow_lower(const struct half *half, const struct packet *packet, struct verdict *verdict, u32 ack)
+// Lowers an ACK that the controller makes, whose receiver is that of the ACKs that go in `direction`.
+void flow_lower(const struct flow *flow, const struct packet *packet, struct verdict *verdict, u32 ack, u32 direction)
 {
+	struct half half = half_of(flow, direction & 1);
+
 	begin_verdict(verdict, packet);
-	lower(half, packet, verdict, ack);
+	lower(&half, packet, verdict, ack);
+}
+
+// The Ethernet header of a packet.
+void flow_note_frame(struct flow *flow, const u8 *frame, u32 direction)
+{
+	u32 check = check_of(frame);
+
+	if (*frame_check(flow, direction & 1) == check)
+		return;
+	__builtin_memcpy(frame_of(flow, direction & 1), frame, FRAME_LEN);
+	*frame_check(flow, direction & 1) = check;
 }
 
 // ---- Entries (entry.h). ----
@@ -172,14 +185,18 @@ u32 flow_diverts(u32 course, u32 rule, u32 is_tcp)
 
 // ---- For the tests of the Rust side. ----
 
-void flow_note_run(struct half *half, u32 start, u32 end, u32 size)
+void flow_note_run(struct flow *flow, u32 start, u32 end, u32 size)
 {
-	note_run(half, start, end, size);
+	struct half half = half_of(flow, OUTGOING);
+
+	note_run(&half, start, end, size);
 }
 
-u32 flow_before_last(const struct half *half, u32 acked, u32 wanted, u32 *limit)
+u32 flow_before_last(const struct flow *flow, u32 acked, u32 wanted, u32 *limit)
 {
-	return before_last(half, acked, wanted, limit);
+	struct half half = half_of(flow, OUTGOING);
+
+	return before_last(&half, acked, wanted, limit);
 }
 
 // Sizes and offsets as this compiler has them: src/layout.rs has the same list.

@@ -5,8 +5,8 @@
 
 #pragma once
 
+#include "half.h"
 #include "packet.h"
-#include "sequence.h"
 
 // RFC 6298 section 2.3, the gain of SRTT.
 INLINE void sample(struct flow *flow, u64 sample)
@@ -16,7 +16,7 @@ INLINE void sample(struct flow *flow, u64 sample)
 	flow->latest = sample;
 	if (first || sample < flow->least)
 		flow->least = sample;
-	flow->smoothed = first ? sample : (flow->smoothed * 7 + sample) / 8;
+	set_smoothed(flow, first ? sample : (smoothed(flow) * 7 + sample) / 8);
 	flow->flags |= TRIP_SAMPLED;
 }
 
@@ -24,7 +24,7 @@ INLINE void sample(struct flow *flow, u64 sample)
 // is always looked at.
 INLINE int may_be_timed(const struct flow *flow, const struct packet *packet)
 {
-	const struct half *own = &flow->outgoing;
+	const struct half_core *own = &flow->outgoing;
 	int has_stamps = own->flags & HALF_LAST && own->flags & HALF_LAST_STAMPS;
 	int is_first = !has_stamps || !packet->has_stamps || own->last_val != packet->val;
 
@@ -58,7 +58,7 @@ INLINE void time_outgoing(struct flow *flow, const struct packet *packet)
 
 INLINE void time_incoming(struct flow *flow, const struct packet *packet)
 {
-	const struct half *acks = &flow->incoming;
+	const struct half_core *acks = &flow->incoming;
 
 	// Header prediction took the ACK that ends it: its time is unknown.
 	if (flow->flags & TRIP_TIMED && acks->flags & HALF_ACKED && !before(acks->acked, flow->timed))
@@ -73,8 +73,8 @@ INLINE void time_incoming(struct flow *flow, const struct packet *packet)
 		if (ahead >= 0)
 			flow->flags &= ~TRIP_STAMPED;
 		// A peer that was silent in between may have had nothing to send, so its echo is late.
-		if (ahead == 0 && flow->heard_at >= flow->stamped_at && packet->len)
+		if (ahead == 0 && heard_at(flow) >= flow->stamped_at && packet->len)
 			sample(flow, since(packet->now, flow->stamped_at));
 	}
-	flow->heard_at = packet->now;
+	set_heard(flow);
 }

@@ -3,32 +3,49 @@
 
 #pragma once
 
-#include "sequence.h"
-#include "state.h"
+#include "half.h"
+
+// The newest run, and the `n`th one before it.
+INLINE struct run run_at(const struct half *half, u32 n)
+{
+	if (n)
+		return half->rest->older_runs[n - 1];
+	return (struct run){ half->acks->start, half->core->end, half->core->size };
+}
 
 // Bytes from `start` to `end` pass, in segments of `size` bytes.
-INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
+INLINE void note_run(const struct half *half, u32 start, u32 end, u32 size)
 {
-	u32 len = half->runs_len;
+	struct half_core *core = half->core;
+	struct run *older = half->rest->older_runs;
+	u32 len = core->runs_len;
 
 	if (len) {
-		struct run *last = &half->runs[0];
+		u32 from = start;
 
-		if (!before(last->end, end))
+		if (!before(core->end, end))
 			return;
-		start = later(start, last->end);
-		if (start == last->end && size == last->size && (last->end - last->start) % last->size == 0) {
-			last->end = end;
+		start = later(start, core->end);
+		if (start == core->end && size == core->size && !(core->flags & HALF_SHORT)) {
+			set_flag(half, HALF_SHORT, (end - start) % size);
+			if (from == start) {
+				grow_end(half, end);
+				core->flags |= HALF_COUNTED;
+			} else {
+				set_end(half, end);
+			}
 			return;
 		}
 	}
 	UNROLL
-	for (int n = MOST_RUNS - 1; n > 0; n--)
-		half->runs[n] = half->runs[n - 1];
-	half->runs[0].start = start;
-	half->runs[0].end = end;
-	half->runs[0].size = size;
-	half->runs_len = len >= MOST_RUNS ? MOST_RUNS : len + 1;
+	for (int n = OLDER_RUNS - 1; n > 0; n--)
+		older[n] = older[n - 1];
+	older[0] = run_at(half, 0);
+	half->acks->start = start;
+	core->size = size;
+	core->runs_len = len >= MOST_RUNS ? MOST_RUNS : len + 1;
+	set_flag(half, HALF_SHORT, (end - start) % size);
+	set_end(half, end);
 }
 
 // Where the last `wanted` whole segments before `acked` begin. A gap between two runs counts as one segment. Returns whether that is
@@ -40,27 +57,29 @@ INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limi
 
 	UNROLL
 	for (int n = 0; n < MOST_RUNS; n++) {
-		const struct run *run = &half->runs[n];
-
-		if (n >= half->runs_len || !before(run->start, acked))
+		if (n >= half->core->runs_len)
 			continue;
-		if (has_later && later_start != run->end) {
+		struct run run = run_at(half, n);
+
+		if (!before(run.start, acked))
+			continue;
+		if (has_later && later_start != run.end) {
 			wanted--;
 			if (!wanted) {
-				*limit = run->end;
+				*limit = run.end;
 				return 1;
 			}
 		}
-		u32 size = run->size ? run->size : 1;
-		u32 whole = before(acked, run->end) ? (acked - run->start) / size
-						    : (run->end - run->start + size - 1) / size;
+		u32 size = run.size ? run.size : 1;
+		u32 whole = before(acked, run.end) ? (acked - run.start) / size
+						    : (run.end - run.start + size - 1) / size;
 
 		if (whole >= wanted) {
-			*limit = run->start + (whole - wanted) * size;
+			*limit = run.start + (whole - wanted) * size;
 			return 1;
 		}
 		wanted -= whole;
-		later_start = run->start;
+		later_start = run.start;
 		has_later = 1;
 	}
 	return 0;
@@ -69,5 +88,5 @@ INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limi
 // Where the last byte ended. There must be a run.
 INLINE u32 runs_end(const struct half *half)
 {
-	return half->runs[0].end;
+	return half->core->end;
 }

@@ -13,6 +13,7 @@
 #define FRAME_LEN 14
 
 #define MOST_RUNS 8
+#define OLDER_RUNS 7 // all but the newest
 #define MOST_SHOWN 16
 #define MOST_BLOCKS 4
 
@@ -34,47 +35,62 @@ struct block {
 	u32 start, end;
 };
 
-// Data in one direction, and its ACKs in the other. The *receiver* of the data makes ACKs; its *sender* is shown some of them. A time of
-// 0 is never. The order of the members is by how often packets need them: see `struct flow`.
-struct half {
-	// For ACKs of something new, and for ACKs that are withheld or lowered.
-	u64 advanced_at;    // the last ACK of something new
-	u64 bytes_acked;    // since the first ACK that was seen
-	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then
-	u64 hold_from;      // nothing is held before so many bytes are acknowledged
-	u64 flush_at;       // held ACKs are to be flushed then; 0 without HALF_TO_FLUSH
-	u32 longest_segment;
-	u32 flight_bytes;   // in flight during the last round trip; 0 if unknown, or if the flow is fast
-	u16 shown_next;     // where the next entry of `shown_lately`, a ring, goes
-	u16 shown_every;    // ACKs within so much time share an entry, in units of 65,536 ns
-	u32 withheld, lowered; // ACKs
-	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
-	// For every packet.
-	u64 newest_stamp_at;
-	u64 last_data_at;   // the last segment with data
-	u32 flags;
+// Data in one direction, and its ACKs in the other, are a *half* of a flow. The *receiver* of the data makes ACKs; its *sender* is shown
+// some of them. A half has three parts, which half.h brings together, by how often packets need them. A time of 0 is never.
+
+// What every packet needs, of either direction. Flags show where the rest is only wanted now and then: see the functions of half.h.
+struct half_core {
 	u32 acked;          // the highest ACK of the receiver: that of its last segment, too
-	u32 shown;          // the highest ACK that the sender was shown
-	u32 newest_stamp;   // the sender's newest TSval
+	u32 end;            // where the newest run of segments ends, with `runs_len`
 	u32 last_nxt;       // SND.NXT after the receiver's last segment,
 	u32 last_val;       // and its TSval
 	u32 last_ecr;       // and TSecr
+	u32 last_data_at;   // the last segment with data: the low half, as of `newest_stamp_at`
+	u32 newest_stamp_at; // the first segment with the sender's newest TSval
+	u32 flags;
 	u16 last_window;
+	u16 size;           // of the segments of the newest run
 	u8 last_ttl, last_class;
-	u8 runs_len, shown_len, sack_len;
 	u8 window_shift;    // UNKNOWN_SHIFT until a SYN was seen
-	struct run runs[MOST_RUNS]; // the newest one first, which every packet needs
-	// For some packets.
-	u32 first_stamp;
-	u32 refresh_stale, refresh_value;
+	u8 runs_len;
+};
+
+// For ACKs of something new, and for ACKs that are withheld or lowered.
+struct half_acks {
+	u64 advanced_at;    // the last ACK of something new
+	u64 bytes_acked;    // since the first ACK that was seen
+	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then
+	u64 flush_at;       // held ACKs are to be flushed then; 0 without HALF_TO_FLUSH
+	u32 shown;          // with HALF_BEHIND: the highest ACK that the sender was shown
+	u32 start;          // of the newest run
+	u32 longest_segment;
+	u32 flight_bytes;   // in flight during the last round trip; 0 if unknown, or if the flow is fast
+	u32 withheld, lowered; // ACKs
+	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
+	u16 shown_every;    // ACKs within so much time share an entry, in units of 65,536 ns
+	u8 shown_next;      // where the next entry of `shown_lately`, a ring, goes
+	u8 shown_len;
+};
+
+// For some packets.
+struct half_rest {
 	struct shown shown_lately[MOST_SHOWN];
-	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
+	u64 bytes;          // of data that has passed, retransmissions included, when `end` was `counted`
+	u64 hold_from;      // with HALF_HOLD_FROM: nothing is held before so many bytes are acknowledged
 	u64 flight_from;    // the bytes that were acknowledged at `flight_since`
 	u64 first_stamp_at;
 	u64 refresh_at, refresh_ticks_per_sec;
+	u32 counted;
+	u32 last_data_era, newest_stamp_era; // high halves of times that are not of the flow's era
+	u32 newest_stamp;   // with HALF_STAMP_APART: the sender's newest TSval
+	u32 first_stamp;
+	u32 refresh_stale, refresh_value;
 	u32 most_window;    // the sender is shown no larger one, in bytes
 	u32 flushed_from;   // `shown` before a flush that no data has followed
-	u32 unused[6];
+	u32 sack_len;       // with HALF_SACK
+	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
+	struct run older_runs[OLDER_RUNS]; // the newest one first
+	u32 unused;
 };
 
 #define UNKNOWN_SHIFT 0xff
@@ -99,50 +115,70 @@ struct half {
 #define HALF_ANSWERED_MORE 0x20000 // and others, which share an entry of `shown_lately`
 #define HALF_FORGOT 0x40000   // ACKs were shown before the first one in `shown_lately`
 #define HALF_UNTIL_ACKED 0x80000 // HALF_UNTIL_HEARD ends only with an ACK of something that the sender was not shown
+#define HALF_BEHIND 0x100000 // the sender was shown another ACK than `acked`: `shown`
+#define HALF_SHORT 0x200000  // the newest run ends with a segment that is shorter than the others
+#define HALF_SACK 0x400000   // the receiver's last ACK has SACK blocks
+#define HALF_STAMP_APART 0x800000 // the sender's newest TSval is not `last_val` of the other half, but `newest_stamp`
+#define HALF_DATA_ERA 0x1000000   // `last_data_at` is of the flow's era,
+#define HALF_STAMP_ERA 0x2000000  // and so is `newest_stamp_at`
+#define HALF_COUNTED 0x4000000    // the data of this packet are counted by `end`
+#define HALF_HOLD_FROM 0x8000000  // `hold_from` is valid
 
-// The state of a connection. The members are ordered by how often packets need them, in cache lines.
+// The state of a connection. Packets that only continue a connection need the first 128 bytes of it, in either direction.
 struct flow {
 	struct bpf_spin_lock lock;
 	u32 epoch; // of the link, when the last segment passed
-	u32 flags;
-	u16 stage, unused;
-	u64 heard_at, seen_at;
-	// For every packet; frames are for their senders.
+	u16 flags, stage;
+	u32 heard_at; // the low half
+	u64 seen_at;  // the last segment. Its high half is the flow's *era*, 4.3 seconds long
+	u32 stamped, timed;
+	u32 nxt;
+	u32 smoothed; // the round trip, queues included, in ns: the low half
+	u32 frame_out_check, frame_in_check; // of `frame_out` and `frame_in`: 0 without
+	struct half_core outgoing; // data that comes in: its ACKs go out
+	struct half_core incoming; // data that goes out: its ACKs come in
+	// For packets that user space sends.
 	u8 frame_out[FRAME_LEN], frame_in[FRAME_LEN];
-	u32 stamped;
-	u64 bytes_in, bytes_out;
-	u64 smoothed; // the round trip, queues included
-	u32 timed, nxt;
-	struct half outgoing; // data that comes in: its ACKs go out
-	struct half incoming; // data that goes out: its ACKs come in
-	// Round trips, queues included.
+	u32 smoothed_high; // with TRIP_LONG
+	// For ACKs of something new.
+	struct half_acks outgoing_acks;
+	struct half_acks incoming_acks;
+	// For packets that measure a round trip, queues included.
 	u64 latest, least;
 	u64 stamped_at, timed_at;
 	// Of a shell between two hosts (between.h); 0 at the host itself.
 	u64 beyond; // the shortest round trip from the shell to the host; 0 without TRIP_BEYOND
 	u64 far_stamped_at, far_timed_at;
 	u32 far_stamped, far_timed;
-	// For the owner of the flow table.
+	// For the owner of the flow table, and for some packets.
 	u64 began_at;
-	u32 host_isn, host_fin, peer_fin, unused_too;
+	u32 host_isn, host_fin, peer_fin;
+	u32 heard_era; // without TRIP_HEARD_ERA: the high half of `heard_at`
+	u32 unused[2];
+	struct half_rest outgoing_rest;
+	struct half_rest incoming_rest;
 };
 
-// While the link is up, data in order need 224 bytes of an established flow: from `lock` to `seen_at`, from `frame_out` to `nxt`, and of each
-// half from `newest_stamp_at` to `runs[0]`. ACKs of something new also need `advanced_at` to `resumed_from` of their half, and an entry of
-// `shown_lately`. The members after the halves are for the packets of each round trip that measure it. src/tests/cache_lines.rs tests this.
+// While the link is up, packets of an established flow, of either direction, need the first 128 bytes: from `lock` to `incoming`. ACKs of
+// something new also need the 64 bytes of `half_acks` of their half, and an entry of `shown_lately`: 208 bytes. Packets of each round trip
+// that measure it need the line of `latest`; those that begin a new era, once in 4.3 seconds, keep the old one in four places.
+// src/tests/cache_lines.rs tests this.
 //
-// In the kernel, `frame_out` begins a cache line: a value of the hash table begins 96 bytes after an aligned address (since Linux 6.1, on
+// In the kernel, `nxt` begins a cache line: a value of the hash table begins 96 bytes after an aligned address (since Linux 6.1, on
 // 64-bit machines). The first 32 bytes share their line with the key.
-_Static_assert(__builtin_offsetof(struct flow, frame_out) == 32, "the first part is half a cache line");
-_Static_assert(__builtin_offsetof(struct flow, outgoing) == 32 + 64, "the second part is a cache line");
-_Static_assert(__builtin_offsetof(struct half, newest_stamp_at) == 64, "the first part of a half is a cache line");
-_Static_assert(__builtin_offsetof(struct half, runs[1]) == 128, "the second part of a half is a cache line");
-_Static_assert(sizeof(struct half) % 64 == 0, "the second half begins a cache line");
+_Static_assert(__builtin_offsetof(struct flow, nxt) == 32, "the first part is half a cache line");
+_Static_assert(__builtin_offsetof(struct flow, frame_out) == 128, "every packet needs 128 bytes");
+_Static_assert(__builtin_offsetof(struct flow, outgoing_acks) % 64 == 32, "ACKs of something new need a cache line");
+_Static_assert(__builtin_offsetof(struct flow, incoming_acks) % 64 == 32, "ACKs of something new need a cache line");
+_Static_assert(sizeof(struct half_acks) == 64, "ACKs of something new need a cache line");
+_Static_assert(__builtin_offsetof(struct flow, latest) % 64 == 32, "a measurement needs a cache line");
+_Static_assert(__builtin_offsetof(struct flow, outgoing_rest) % 16 == 0, "an entry of `shown_lately` is in one cache line");
+_Static_assert(sizeof(struct half_rest) % 16 == 0, "an entry of `shown_lately` is in one cache line");
 
 // The 128 bytes of a connection's state that every packet needs, for tables of many connections. The rest, a `struct flow`, is separate,
 // for connections that need it (entry.h).
 struct side {
-	u32 acked;    // as in `struct half`, as all that follows
+	u32 acked;    // as in `struct half_core`, as all that follows
 	u32 end;      // where the last byte of data ended that has passed, with SIDE_END
 	u32 last_nxt;
 	u32 last_val, last_ecr;
@@ -180,6 +216,8 @@ _Static_assert(sizeof(struct entry) == 128, "two cache lines");
 #define TRIP_FAR_STAMPED 0x10 // the echo of `far_stamped`, which the peer sent at `far_stamped_at`, is awaited
 #define TRIP_FAR_TIMED 0x20   // the ACK of `far_timed`, which the peer sent at `far_timed_at`, is awaited
 #define TRIP_BEYOND 0x40      // `beyond` is valid
+#define TRIP_LONG 0x80        // the smoothed round trip is longer than 4.3 seconds: `smoothed_high` is not 0
+#define TRIP_HEARD_ERA 0x100  // `heard_at` is of the flow's era
 
 #define STAGE_ISN 0x1 // `host_isn` is valid
 #define STAGE_HOST_FIN 0x2

@@ -3,7 +3,7 @@
 
 use holdover_filter::Direction;
 
-use crate::ffi;
+use crate::{ffi, key};
 use crate::layout::{FRAME_LEN, Flow, Link};
 
 /// Whether packets over a link need details of their flows: while the link changes, or orders apply to it.
@@ -11,10 +11,7 @@ pub fn needs_details(link: &Link) -> bool {
     ffi::needs_details(link)
 }
 
-/// Stores the Ethernet header of the last packet in `direction`.
+/// Notes the Ethernet header of the last packet in `direction`.
 pub fn note_frame(flow: &mut Flow, direction: Direction, frame: [u8; FRAME_LEN]) {
-    match direction {
-        Direction::Outgoing => flow.frame_out = frame,
-        Direction::Incoming => flow.frame_in = frame,
-    }
+    ffi::note_frame(flow, key::to_raw(direction), &frame);
 }

@@ -5,11 +5,11 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{
-    Ends, Entry, Finding, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector, Verdict,
+    Ends, Entry, FRAME_LEN, Finding, Flow, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector, Verdict,
 };
 
 mod c {
-    use super::{Ends, Entry, Flow, Half, Key, Link, Order, Packet, Prediction, Rules, Selector, Verdict};
+    use super::{Ends, Entry, FRAME_LEN, Flow, Key, Link, Order, Packet, Prediction, Rules, Selector, Verdict};
 
     unsafe extern "C" {
         pub(super) fn flow_handle_segment(
@@ -48,15 +48,22 @@ mod c {
         ) -> u32;
         pub(super) fn flow_find_between(flow: *const Flow, packet: *const Packet) -> u32;
         pub(super) fn flow_is_under_way(flow: *const Flow) -> u32;
-        pub(super) fn flow_lower(half: *const Half, packet: *const Packet, verdict: *mut Verdict, ack: u32);
+        pub(super) fn flow_lower(
+            flow: *const Flow,
+            packet: *const Packet,
+            verdict: *mut Verdict,
+            ack: u32,
+            direction: u32,
+        );
+        pub(super) fn flow_note_frame(flow: *mut Flow, frame: *const [u8; FRAME_LEN], direction: u32);
         pub(super) fn flow_selects(selector: *const Selector, ends: *const Ends) -> u32;
         pub(super) fn flow_diverts(course: u32, rule: u32, is_tcp: u32) -> u32;
     }
 
     #[cfg(test)]
     unsafe extern "C" {
-        pub(super) fn flow_note_run(half: *mut Half, start: u32, end: u32, size: u32);
-        pub(super) fn flow_before_last(half: *const Half, acked: u32, wanted: u32, limit: *mut u32) -> u32;
+        pub(super) fn flow_note_run(flow: *mut Flow, start: u32, end: u32, size: u32);
+        pub(super) fn flow_before_last(flow: *const Flow, acked: u32, wanted: u32, limit: *mut u32) -> u32;
         pub(super) static flow_layout: [u32; crate::layout::LAYOUT.len()];
     }
 }
@@ -149,12 +156,18 @@ pub(crate) fn holding(link: &Link, rules: &Rules, flow: &Flow, now: u64) -> Hold
     }
 }
 
-/// The changes to a packet whose ACK is lowered to `ack`.
-pub(crate) fn lower(half: &Half, packet: &Packet, ack: u32) -> Verdict {
+/// The changes to a packet of a receiver whose ACKs go in `direction`, if its ACK is lowered to `ack`.
+pub(crate) fn lower(flow: &Flow, direction: u8, packet: &Packet, ack: u32) -> Verdict {
     let mut verdict = Verdict::default();
     // SAFETY: as above.
-    unsafe { c::flow_lower(half, packet, &raw mut verdict, ack) };
+    unsafe { c::flow_lower(flow, packet, &raw mut verdict, ack, direction.into()) };
     verdict
+}
+
+/// Notes the Ethernet header of a packet.
+pub(crate) fn note_frame(flow: &mut Flow, direction: u8, frame: &[u8; FRAME_LEN]) {
+    // SAFETY: as above.
+    unsafe { c::flow_note_frame(flow, frame, direction.into()) }
 }
 
 /// Notes a segment of an entry without details. Returns whether the flow needs details from now on.
@@ -257,7 +270,7 @@ pub(crate) fn ends_to_bytes(ends: &Ends) -> [u8; size_of::<Ends>()] {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::c;
-    use crate::layout::{Flow, Half, LAYOUT};
+    use crate::layout::{Flow, LAYOUT};
 
     /// A flow as bytes.
     pub(crate) type FlowBytes = [u8; size_of::<Flow>()];
@@ -272,15 +285,15 @@ pub(crate) mod testing {
         unsafe { std::mem::transmute_copy(bytes) }
     }
 
-    pub(crate) fn note_run(half: &mut Half, start: u32, end: u32, size: u32) {
+    pub(crate) fn note_run(flow: &mut Flow, start: u32, end: u32, size: u32) {
         // SAFETY: as in the module above.
-        unsafe { c::flow_note_run(half, start, end, size) }
+        unsafe { c::flow_note_run(flow, start, end, size) }
     }
 
-    pub(crate) fn before_last(half: &Half, acked: u32, wanted: u32) -> Option<u32> {
+    pub(crate) fn before_last(flow: &Flow, acked: u32, wanted: u32) -> Option<u32> {
         let mut limit = 0;
         // SAFETY: as in the module above.
-        let is_known = unsafe { c::flow_before_last(half, acked, wanted, &raw mut limit) };
+        let is_known = unsafe { c::flow_before_last(flow, acked, wanted, &raw mut limit) };
         (is_known != 0).then_some(limit)
     }
 

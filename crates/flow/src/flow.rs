@@ -5,8 +5,8 @@ use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
 use holdover_wire::{Packet, Segment, Seq};
 
 use crate::layout::{
-    FRAME_LEN, Finding, Flow, HALF_LAST, HALF_LAST_STAMPS, Half, Holding, Key, Link, Rules, STAGE_HOST_FIN_ACKED,
-    STAGE_LEFT_ALONE, STAGE_PEER_FIN_ACKED, STAGE_RESET, TRIP_SAMPLED, UNKNOWN_SHIFT,
+    FRAME_LEN, Finding, Flow, HALF_LAST, HALF_LAST_STAMPS, HalfCore, Holding, Key, Link, Rules, STAGE_HOST_FIN_ACKED,
+    STAGE_LEFT_ALONE, STAGE_PEER_FIN_ACKED, STAGE_RESET, TRIP_HEARD_ERA, TRIP_LONG, TRIP_SAMPLED, UNKNOWN_SHIFT,
 };
 use crate::notice::Notice;
 use crate::order::OrderRecord;
@@ -28,7 +28,7 @@ pub struct Environment<'a> {
 impl Flow {
     /// A flow before its first packet.
     pub fn new() -> Self {
-        Self { outgoing: Half::default(), incoming: Half::default(), ..ffi::zeroed_flow() }
+        Self { outgoing: HalfCore::default(), incoming: HalfCore::default(), ..ffi::zeroed_flow() }
     }
 
     /// Handles a packet of the flow, which may be rewritten.
@@ -103,17 +103,32 @@ impl Flow {
         }
     }
 
-    /// The half whose ACKs go in `direction`.
-    pub const fn half(&self, direction: Direction) -> &Half {
-        match direction {
-            Direction::Outgoing => &self.outgoing,
-            Direction::Incoming => &self.incoming,
-        }
+    pub(crate) const fn has(&self, flag: u32) -> bool {
+        self.flags as u32 & flag != 0
+    }
+
+    /// The smoothed round trip to the peer in ns.
+    pub(crate) const fn smoothed(&self) -> u64 {
+        let high = if self.has(TRIP_LONG) { self.smoothed_high } else { 0 };
+        (high as u64) << 32 | self.smoothed as u64
+    }
+
+    /// Sets [`Self::smoothed`].
+    pub(crate) const fn set_smoothed(&mut self, nanos: u64) {
+        self.smoothed = nanos as u32;
+        self.smoothed_high = (nanos >> 32) as u32;
+        let is_long = if self.smoothed_high == 0 { 0 } else { TRIP_LONG as u16 };
+        self.flags = self.flags & !(TRIP_LONG as u16) | is_long;
+    }
+
+    /// The time of the last packet from the peer in ns; 0 for none.
+    pub(crate) const fn heard_nanos(&self) -> u64 {
+        whole_time(self.heard_at, self.has(TRIP_HEARD_ERA), self.heard_era, self)
     }
 
     /// The path's round trip, with queues (RFC 6298's SRTT); `None` before the first sample.
     pub fn smoothed_round_trip(&self) -> Option<Duration> {
-        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.smoothed + self.beyond))
+        self.has(TRIP_SAMPLED).then_some(Duration::from_nanos(self.smoothed() + self.beyond))
     }
 
     /// The last round trip from here to the peer; zero before the first sample.
@@ -123,7 +138,7 @@ impl Flow {
 
     /// The shortest round trip measured; `None` before the first sample.
     pub fn least_round_trip(&self) -> Option<Duration> {
-        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.least + self.beyond))
+        self.has(TRIP_SAMPLED).then_some(Duration::from_nanos(self.least + self.beyond))
     }
 
     /// The shortest round trip from here to the host, on a node between both hosts; `None` at the host, or before the
@@ -134,12 +149,12 @@ impl Flow {
 
     /// The time of the last data in either direction.
     pub fn active_at(&self) -> Option<Instant> {
-        self.outgoing.last_data_at().max(self.incoming.last_data_at())
+        self.half(Direction::Outgoing).last_data_at().max(self.half(Direction::Incoming).last_data_at())
     }
 
     /// The time of the last packet from the peer.
     pub fn heard_at(&self) -> Option<Instant> {
-        time(self.heard_at)
+        time(self.heard_nanos())
     }
 
     /// Whether data, or ACKs of data, have arrived after `then`. Any packet of the peer proves less: it may answer a
@@ -151,12 +166,12 @@ impl Flow {
 
     /// Whether the host has data outstanding.
     pub fn awaits_ack(&self) -> bool {
-        self.incoming.awaits_ack()
+        self.half(Direction::Incoming).awaits_ack()
     }
 
     /// Whether data from `seq` on, or an ACK of it, has passed before: a segment that begins there is a retransmission.
     pub fn was_forwarded(&self, seq: Seq) -> bool {
-        let half = &self.incoming;
+        let half = self.half(Direction::Incoming);
         [half.end(), half.acked()].into_iter().flatten().any(|end| seq.lt(end))
     }
 
@@ -164,18 +179,18 @@ impl Flow {
     /// data, with the number of the last byte that the peer has acknowledged (RFC 9293 section 3.8.4). `None` before
     /// the peer's first ACK.
     pub fn keep_alive(&self, connection: Connection) -> Option<Packet> {
-        self.keep_alive_showing(self.outgoing.shown(), connection)
+        self.keep_alive_showing(self.half(Direction::Outgoing).shown(), connection)
     }
 
     /// As [`Self::keep_alive`], with the oldest ACK that is remembered: the peer learns nothing by it even if it takes ACKs from such
     /// segments, as RFC 9293 allows (section 3.10.7.4) and Linux does not.
     pub fn inquiry(&self, connection: Connection) -> Option<Packet> {
-        self.keep_alive_showing(self.outgoing.oldest_shown(), connection)
+        self.keep_alive_showing(self.half(Direction::Outgoing).oldest_shown(), connection)
     }
 
     fn keep_alive_showing(&self, ack: Seq, connection: Connection) -> Option<Packet> {
-        let acked = self.incoming.acked()?;
-        let mut packet = self.outgoing.ack_up_to(ack, connection)?;
+        let acked = self.half(Direction::Incoming).acked()?;
+        let mut packet = self.half(Direction::Outgoing).ack_up_to(ack, connection)?;
         tcp_mut(&mut packet)?.seq = acked - 1;
         Some(packet)
     }
@@ -185,7 +200,7 @@ impl Flow {
         let seen = self.half(direction).newest_stamp()?;
         let other = self.half(direction.opposite());
         let has_last = other.has(HALF_LAST) && other.has(HALF_LAST_STAMPS);
-        let last = has_last.then_some(other.last_val);
+        let last = has_last.then_some(other.core.last_val);
         Some(last.map_or(seen, |last| Seq::new(last).max(Seq::new(seen)).value()))
     }
 
@@ -207,7 +222,7 @@ impl Flow {
 
     /// Whether the peer has not sent anything yet.
     pub const fn is_unanswered(&self) -> bool {
-        self.heard_at == 0
+        self.heard_nanos() == 0
     }
 
     /// Whether a policy exempts the flow.
@@ -227,22 +242,22 @@ impl Flow {
 
     /// Bytes of data received, retransmissions included.
     pub const fn bytes_in(&self) -> u64 {
-        self.bytes_in
+        self.half(Direction::Outgoing).bytes_passed()
     }
 
     /// Bytes of data sent, retransmissions included.
     pub const fn bytes_out(&self) -> u64 {
-        self.bytes_out
+        self.half(Direction::Incoming).bytes_passed()
     }
 
     /// The number of ACKs withheld.
     pub const fn withheld(&self) -> u32 {
-        self.outgoing.withheld.wrapping_add(self.incoming.withheld)
+        self.outgoing_acks.withheld.wrapping_add(self.incoming_acks.withheld)
     }
 
     /// The number of ACKs lowered.
     pub const fn lowered(&self) -> u32 {
-        self.outgoing.lowered.wrapping_add(self.incoming.lowered)
+        self.outgoing_acks.lowered.wrapping_add(self.incoming_acks.lowered)
     }
 }
 
@@ -265,11 +280,17 @@ impl Default for Flow {
     }
 }
 
-impl Default for Half {
+impl Default for HalfCore {
     /// Before the first packet: the window's shift is unknown.
     fn default() -> Self {
         Self { window_shift: UNKNOWN_SHIFT as u8, ..ffi::zeroed_flow().outgoing }
     }
+}
+
+/// A time of `flow` from its low half, in ns; the high half is that of the flow's era if it `has_era`.
+pub(crate) const fn whole_time(low: u32, has_era: bool, own_era: u32, flow: &Flow) -> u64 {
+    let era = if has_era { (flow.seen_at >> 32) as u32 } else { own_era };
+    (era as u64) << 32 | low as u64
 }
 
 /// 0 means never.

@@ -6,10 +6,12 @@ use holdover_filter::{Connection, Direction, LastSent, SentNumbers, tcp_mut};
 use holdover_wire::{Packet, SackBlocks, Seq, SeqRange, Timestamps};
 
 use crate::ffi;
-use crate::flow::time;
+use crate::flow::{time, whole_time};
+use crate::key;
 use crate::layout::{
-    HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_FORGOT, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED,
-    HALF_RECORDING, HALF_RESET, HALF_RESUMED, HALF_SHRUNK, HALF_UNTIL_ACKED, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN,
+    Block, Flow, HALF_ACKED, HALF_BEHIND, HALF_CLOCKED, HALF_DATA_ERA, HALF_ENDING, HALF_FLUSHED, HALF_FORGOT, HALF_LAST,
+    HALF_LAST_STAMPS, HALF_LIMITED, HALF_RECORDING, HALF_RESET, HALF_RESUMED, HALF_SACK, HALF_SHRUNK,
+    HALF_STAMP_APART, HALF_STAMP_ERA, HALF_UNTIL_ACKED, HalfAcks, HalfCore, HalfRest, MOST_BLOCKS, MOST_SHOWN,
     Run, Shown, UNKNOWN_SHIFT,
 };
 use crate::segment::{self, Form};
@@ -17,19 +19,86 @@ use crate::segment::{self, Form};
 /// The most ACKs of [`Half::may_be_received`]: some 2 kB in packets.
 const MOST_RECEIVED: usize = 32;
 
-impl Half {
+/// A half of a flow: a view of its parts (`c/half.h`).
+#[derive(Clone, Copy, Debug)]
+pub struct Half<'a> {
+    flow: &'a Flow,
+    direction: Direction,
+    pub(crate) core: &'a HalfCore,
+    pub(crate) acks: &'a HalfAcks,
+    pub(crate) rest: &'a HalfRest,
+    /// Of the other half.
+    other: &'a HalfCore,
+}
+
+impl Flow {
+    /// The half whose ACKs go in `direction`.
+    pub const fn half(&self, direction: Direction) -> Half<'_> {
+        let (core, acks, rest, other) = match direction {
+            Direction::Outgoing => (&self.outgoing, &self.outgoing_acks, &self.outgoing_rest, &self.incoming),
+            Direction::Incoming => (&self.incoming, &self.incoming_acks, &self.incoming_rest, &self.outgoing),
+        };
+        Half { flow: self, direction, core, acks, rest, other }
+    }
+
+    /// The parts of [`Self::half`].
+    pub(crate) const fn half_mut(&mut self, direction: Direction) -> (&mut HalfCore, &mut HalfAcks, &mut HalfRest) {
+        match direction {
+            Direction::Outgoing => (&mut self.outgoing, &mut self.outgoing_acks, &mut self.outgoing_rest),
+            Direction::Incoming => (&mut self.incoming, &mut self.incoming_acks, &mut self.incoming_rest),
+        }
+    }
+}
+
+impl Half<'_> {
     pub(crate) const fn has(&self, flag: u32) -> bool {
-        self.flags & flag != 0
+        self.core.flags & flag != 0
+    }
+
+    const fn shown_ack(&self) -> u32 {
+        if self.has(HALF_BEHIND) { self.acks.shown } else { self.core.acked }
+    }
+
+    /// The time of the last data in ns; 0 for none.
+    pub(crate) const fn last_data_nanos(&self) -> u64 {
+        whole_time(self.core.last_data_at, self.has(HALF_DATA_ERA), self.rest.last_data_era, self.flow)
+    }
+
+    /// The first segment with the newest TSval, in ns.
+    pub(crate) const fn newest_stamp_nanos(&self) -> u64 {
+        whole_time(self.core.newest_stamp_at, self.has(HALF_STAMP_ERA), self.rest.newest_stamp_era, self.flow)
+    }
+
+    pub(crate) const fn newest_val(&self) -> u32 {
+        if self.has(HALF_STAMP_APART) { self.rest.newest_stamp } else { self.other.last_val }
+    }
+
+    /// The receiver's SACK blocks.
+    pub(crate) fn blocks(&self) -> &[Block] {
+        let len = if self.has(HALF_SACK) { self.rest.sack_len as usize } else { 0 };
+        &self.rest.sack[..len.min(MOST_BLOCKS)]
+    }
+
+    /// Bytes of data that have passed, retransmissions included.
+    pub(crate) const fn bytes_passed(&self) -> u64 {
+        self.rest.bytes + self.core.end.wrapping_sub(self.rest.counted) as u64
+    }
+
+    /// The newest run of segments first.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> {
+        let newest = Run { start: self.acks.start, end: self.core.end, size: self.core.size.into() };
+        let older = self.rest.older_runs.iter().copied();
+        std::iter::once(newest).chain(older).take(self.core.runs_len.into())
     }
 
     /// The highest ACK of the receiver.
     pub fn acked(&self) -> Option<Seq> {
-        self.has(HALF_ACKED).then_some(Seq::new(self.acked))
+        self.has(HALF_ACKED).then_some(Seq::new(self.core.acked))
     }
 
     /// The highest ACK shown to the sender.
     pub const fn shown(&self) -> Seq {
-        Seq::new(self.shown)
+        Seq::new(self.shown_ack())
     }
 
     /// The oldest ACK shown to the sender that is remembered.
@@ -61,11 +130,11 @@ impl Half {
     /// has received, if known; a retransmission after a long silence shows the ACK itself.
     pub fn may_be_received(&self, since: Instant, echo: Option<u32>) -> Vec<Seq> {
         if self.has(HALF_RESUMED) {
-            return vec![Seq::new(self.resumed_from)];
+            return vec![Seq::new(self.acks.resumed_from)];
         }
         let shown = self.shown_lately();
         // ACKs that were shown after the sender's last data share the last place. Without an echo they count as lost.
-        let is_tail = |place: usize| place + 1 == shown.len() && shown[place].at >= self.last_data_at;
+        let is_tail = |place: usize| place + 1 == shown.len() && shown[place].at >= self.last_data_nanos();
         let echoed = echo.and_then(|echo| echoed(&shown, echo));
         let (from, to) = match echoed {
             Some(places) => places,
@@ -75,8 +144,7 @@ impl Half {
             }
         };
         // The last segments of a transfer may be short ones.
-        let runs = &self.runs[..usize::from(self.runs_len).min(MOST_RUNS)];
-        let segment = runs.iter().map(|run| run.size).max().unwrap_or(self.longest_segment).max(1);
+        let segment = self.runs().map(|run| run.size).max().unwrap_or(self.acks.longest_segment).max(1);
         let mut acks = Vec::new();
         for place in from..to {
             let ack = Seq::new(shown[place].ack);
@@ -93,15 +161,14 @@ impl Half {
 
     /// The ring of ACKs shown, oldest first.
     fn shown_lately(&self) -> Vec<Shown> {
-        let len = usize::from(self.shown_len).min(MOST_SHOWN);
-        let first = usize::from(self.shown_next).wrapping_sub(len);
-        (0..len).map(|index| self.shown_lately[first.wrapping_add(index) % MOST_SHOWN]).collect()
+        let len = usize::from(self.acks.shown_len).min(MOST_SHOWN);
+        let first = usize::from(self.acks.shown_next).wrapping_sub(len);
+        (0..len).map(|index| self.rest.shown_lately[first.wrapping_add(index) % MOST_SHOWN]).collect()
     }
 
     /// The newest segments with data.
-    pub(crate) fn newest_run(&self) -> Option<&Run> {
-        let len = usize::from(self.runs_len).min(MOST_RUNS);
-        self.runs[..len].first()
+    pub(crate) fn newest_run(&self) -> Option<Run> {
+        self.runs().next()
     }
 
     /// The end of the data that has passed.
@@ -112,7 +179,7 @@ impl Half {
     /// Whether the data that the receiver acknowledges take another path: none of them have passed here.
     pub fn passes_elsewhere(&self) -> bool {
         // A FIN counts as a byte, and is not part of the runs.
-        self.bytes_acked > 1 && self.end().is_none()
+        self.acks.bytes_acked > 1 && self.end().is_none()
     }
 
     /// Whether data has passed whose ACK the sender was not shown.
@@ -128,24 +195,24 @@ impl Half {
     /// Whether the receiver has acknowledged all data that has passed, except one segment whose ACK it may delay.
     pub fn is_all_acknowledged(&self) -> bool {
         let (Some(acked), Some(end)) = (self.acked(), self.end()) else { return true };
-        end.saturating_since(acked) <= self.longest_segment
+        end.saturating_since(acked) <= self.acks.longest_segment
     }
 
     /// Bytes acknowledged since the first ACK seen.
     pub const fn bytes_acked(&self) -> u64 {
-        self.bytes_acked
+        self.acks.bytes_acked
     }
 
     /// The time of the last data.
     pub fn last_data_at(&self) -> Option<Instant> {
-        time(self.last_data_at)
+        time(self.last_data_nanos())
     }
 
     /// The time of the last progress: data, or ACKs of outgoing data.
     pub fn progress_at(&self, direction: Direction) -> Option<Instant> {
         match direction {
             Direction::Outgoing => self.last_data_at(),
-            Direction::Incoming => time(self.advanced_at),
+            Direction::Incoming => time(self.acks.advanced_at),
         }
     }
 
@@ -156,7 +223,7 @@ impl Half {
 
     /// Whether the receiver's last ACK had SACK blocks: there is a hole.
     pub const fn has_hole(&self) -> bool {
-        self.sack_len > 0
+        self.has(HALF_SACK)
     }
 
     /// Whether a FIN of the sender has passed.
@@ -176,7 +243,7 @@ impl Half {
 
     /// The window limit by order, in bytes; `None` without a limit.
     pub fn window_limit(&self) -> Option<u32> {
-        self.has(HALF_LIMITED).then_some(self.most_window)
+        self.has(HALF_LIMITED).then_some(self.rest.most_window)
     }
 
     /// Whether the sender was shown a window of zero that stays until it is shown an ACK of something new
@@ -197,23 +264,23 @@ impl Half {
 
     /// The time at which held ACKs are to be flushed.
     pub fn flush_at(&self) -> Option<Instant> {
-        time(self.flush_at)
+        time(self.acks.flush_at)
     }
 
     /// The ACK shown before a flush that no data has followed: the link may already have been down.
     pub fn flushed_from(&self) -> Option<Seq> {
-        self.has(HALF_FLUSHED).then_some(Seq::new(self.flushed_from))
+        self.has(HALF_FLUSHED).then_some(Seq::new(self.rest.flushed_from))
     }
 
     /// Whether the receiver's window shift is unknown.
     pub const fn lacks_window_shift(&self) -> bool {
-        self.window_shift as u32 == UNKNOWN_SHIFT
+        self.core.window_shift as u32 == UNKNOWN_SHIFT
     }
 
     /// The first and the newest TSval of the sender, each with its time.
     pub fn stamps(&self) -> Option<[(Instant, u32); 2]> {
-        let first = (time(self.first_stamp_at)?, self.first_stamp);
-        Some([first, (Instant::from_nanos(self.newest_stamp_at), self.newest_stamp)])
+        let first = (time(self.rest.first_stamp_at)?, self.rest.first_stamp);
+        Some([first, (Instant::from_nanos(self.newest_stamp_nanos()), self.newest_val())])
     }
 
     /// The newest TSval of the sender among segments that were not predicted.
@@ -223,7 +290,7 @@ impl Half {
 
     /// The timestamp that the receiver's last segment echoes.
     pub fn last_echo(&self) -> Option<u32> {
-        (self.has(HALF_LAST) && self.has(HALF_LAST_STAMPS)).then_some(self.last_ecr)
+        (self.has(HALF_LAST) && self.has(HALF_LAST_STAMPS)).then_some(self.core.last_ecr)
     }
 
     /// The receiver's last ACK, repeated, with its SACK blocks. `receiver` is the connection from the receiver's view.
@@ -252,27 +319,26 @@ impl Half {
         let mut packet = self.last().repeat(receiver)?;
         let read = packet.tcp().map(|segment| segment::read(Instant::ZERO, &packet, segment, Form::of(segment)))?;
         if let Some(segment) = tcp_mut(&mut packet) {
-            ffi::lower(self, &read, ack.value()).rewrite(segment);
+            ffi::lower(self.flow, key::to_raw(self.direction), &read, ack.value()).rewrite(segment);
         }
         Some(packet)
     }
 
     /// The receiver's last segment.
     fn last(&self) -> LastSent {
-        let stamps = Timestamps { val: self.last_val, ecr: self.last_ecr };
+        let stamps = Timestamps { val: self.core.last_val, ecr: self.core.last_ecr };
         LastSent(self.has(HALF_LAST).then_some(SentNumbers {
-            nxt: Seq::new(self.last_nxt),
-            ack: Seq::new(self.acked),
-            window: self.last_window,
+            nxt: Seq::new(self.core.last_nxt),
+            ack: Seq::new(self.core.acked),
+            window: self.core.last_window,
             timestamps: self.has(HALF_LAST_STAMPS).then_some(stamps),
-            ttl: self.last_ttl,
-            traffic_class: self.last_class,
+            ttl: self.core.last_ttl,
+            traffic_class: self.core.last_class,
         }))
     }
 
     fn sack(&self) -> SackBlocks {
-        let blocks = &self.sack[..usize::from(self.sack_len).min(MOST_BLOCKS)];
-        blocks.iter().map(|block| SeqRange::new(Seq::new(block.start), Seq::new(block.end))).collect()
+        self.blocks().iter().map(|block| SeqRange::new(Seq::new(block.start), Seq::new(block.end))).collect()
     }
 }
 
@@ -295,13 +361,15 @@ fn within(first: Seq, last: Seq, segment: u32) -> impl Iterator<Item = Seq> {
 mod tests {
     use super::*;
     use crate::ffi::testing::{before_last, note_run};
+    use crate::layout::OLDER_RUNS;
 
-    fn runs(segments: &[(u32, u32)]) -> Half {
-        let mut half = Half::default();
+    /// A flow whose half of the ACKs that go out has these runs.
+    fn runs(segments: &[(u32, u32)]) -> Flow {
+        let mut flow = Flow::new();
         for &(start, len) in segments {
-            note_run(&mut half, start, start.wrapping_add(len), len);
+            note_run(&mut flow, start, start.wrapping_add(len), len);
         }
-        half
+        flow
     }
 
     #[test]
@@ -309,7 +377,7 @@ mod tests {
         let near_the_end = u32::MAX - 4_999;
         let segments: Vec<(u32, u32)> = (0..10_000).map(|n: u32| (near_the_end.wrapping_add(n * 1000), 1000)).collect();
         let runs = runs(&segments);
-        assert_eq!(runs.runs_len, 1);
+        assert_eq!(runs.half(Direction::Outgoing).runs().count(), 1);
         let acked = near_the_end.wrapping_add(8_000);
         assert_eq!(before_last(&runs, acked, 4), Some(near_the_end.wrapping_add(4_000)));
         assert_eq!(before_last(&runs, acked.wrapping_add(999), 4), Some(near_the_end.wrapping_add(4_000)));
@@ -342,24 +410,24 @@ mod tests {
         note_run(&mut runs, 100, 200, 100);
         assert_eq!(runs, before);
         note_run(&mut runs, 150, 250, 100);
-        assert_eq!(runs.end(), Some(Seq::new(250)));
+        assert_eq!(runs.half(Direction::Outgoing).end(), Some(Seq::new(250)));
         assert_eq!(before_last(&runs, 250, 1), Some(200));
     }
 
     #[test]
     fn a_fin_without_data_is_no_sign_of_another_path() {
-        let mut half = runs(&[]);
-        half.bytes_acked = 1;
-        assert!(!half.passes_elsewhere());
-        half.bytes_acked = 2;
-        assert!(half.passes_elsewhere());
+        let mut flow = runs(&[]);
+        for (bytes, passes_elsewhere) in [(1, false), (2, true)] {
+            flow.outgoing_acks.bytes_acked = bytes;
+            assert_eq!(flow.half(Direction::Outgoing).passes_elsewhere(), passes_elsewhere);
+        }
     }
 
     #[test]
     fn old_runs_are_forgotten() {
         let segments: Vec<(u32, u32)> = (0..40).map(|n: u32| (n * 200, 200 - n)).collect();
         let runs = runs(&segments);
-        assert_eq!(usize::from(runs.runs_len), MOST_RUNS);
+        assert_eq!(runs.half(Direction::Outgoing).runs().count(), 1 + OLDER_RUNS);
         assert!(before_last(&runs, 40 * 200, 4).is_some());
         assert_eq!(before_last(&runs, 40 * 200, 30), None);
     }

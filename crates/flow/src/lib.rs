@@ -49,8 +49,9 @@ mod tests;
 pub use course::{ConnectionRule, Course};
 pub use entry::Followed;
 pub use flow::Environment;
+pub use half::Half;
 pub use layout::{
-    Counter, Ends, Entry, FRAME_LEN, Finding, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6,
+    Counter, Ends, Entry, FRAME_LEN, Finding, Flow, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6,
     STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER, Selector,
 };
 pub use link::{Holds, LATE_ARRIVALS, LONGEST_LEAD, LinkState, Stall, USUAL_LEAD};

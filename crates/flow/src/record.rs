@@ -31,7 +31,7 @@ use crate::layout::{
     Flow, HALF_LIMITED, HALF_UNTIL_ACKED, HALF_UNTIL_HEARD, Key, STAGE_HOST_FIN, STAGE_HOST_FIN_ACKED, STAGE_ISN,
     STAGE_PEER_FIN, STAGE_PEER_FIN_ACKED, STAGE_RESET, TRIP_BEYOND, TRIP_NXT, TRIP_SAMPLED, UNKNOWN_SHIFT,
 };
-use age::{NEVER, age, micros, moment};
+use age::{NEVER, age, low_and_high, micros, moment};
 use fields::{Fields, Input};
 use half::HalfRecord;
 
@@ -83,25 +83,26 @@ impl FlowRecord {
             return None;
         }
         let key = Key::new(connection);
+        let (outgoing, incoming) = (flow.half(Direction::Outgoing), flow.half(Direction::Incoming));
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let mut record = Self {
             key,
             flags: flag(is_ipv4(&key.local), IPV4)
-                | flag(flow.flags & TRIP_SAMPLED != 0, SAMPLED)
-                | flag(flow.flags & TRIP_NXT != 0, HAS_NXT)
+                | flag(flow.has(TRIP_SAMPLED), SAMPLED)
+                | flag(flow.has(TRIP_NXT), HAS_NXT)
                 | flag(is_detailed, DETAILED)
-                | flag(flow.incoming.is_shut_until_acked() && !flow.incoming.is_held(), SHUT),
+                | flag(incoming.is_shut_until_acked() && !incoming.is_held(), SHUT),
             stage: (u32::from(flow.stage) & STAGES) as u8,
             host_isn: flow.host_isn,
             host_fin: flow.host_fin,
             peer_fin: flow.peer_fin,
-            smoothed: micros(flow.smoothed),
+            smoothed: micros(flow.smoothed()),
             least: micros(flow.least),
             beyond: micros(flow.beyond),
             nxt: flow.nxt,
-            heard: age(now, flow.heard_at),
-            outgoing: HalfRecord::of(now, &flow.outgoing),
-            incoming: HalfRecord::of(now, &flow.incoming),
+            heard: age(now, flow.heard_nanos()),
+            outgoing: HalfRecord::of(now, outgoing),
+            incoming: HalfRecord::of(now, incoming),
         };
         // A host receives every ACK that the gateway beside it shows to it.
         record.incoming.shown_lately.clear();
@@ -133,56 +134,59 @@ impl FlowRecord {
 
     /// The flow, with its times on the clock of `now`.
     pub fn revive(&self, now: Instant) -> Flow {
-        let (outgoing, mut incoming) = (self.outgoing.revive(now), self.incoming.revive(now));
-        if self.is_shut() {
-            incoming.flags |= HALF_LIMITED | HALF_UNTIL_HEARD | HALF_UNTIL_ACKED;
-            incoming.most_window = 0;
-        }
         let heard_at = moment(now, self.heard).max(1);
         let nanos = |micros: u32| u64::from(micros) * 1000;
         let flag = |flag: u8, is: u32| if self.flags & flag != 0 { is } else { 0 };
-        Flow {
-            smoothed: nanos(self.smoothed),
+        let (heard_low, heard_era) = low_and_high(heard_at);
+        let mut flow = Flow {
             latest: nanos(self.smoothed),
             least: nanos(self.least),
-            heard_at,
+            heard_at: heard_low,
+            heard_era,
             nxt: self.nxt,
-            flags: flag(SAMPLED, TRIP_SAMPLED)
+            flags: (flag(SAMPLED, TRIP_SAMPLED)
                 | flag(HAS_NXT, TRIP_NXT)
-                | if self.beyond > 0 { TRIP_BEYOND } else { 0 },
+                | if self.beyond > 0 { TRIP_BEYOND } else { 0 }) as u16,
             beyond: nanos(self.beyond),
-            seen_at: heard_at.max(outgoing.last_data_at).max(incoming.last_data_at),
             began_at: heard_at,
-            bytes_in: outgoing.bytes_acked,
-            bytes_out: incoming.bytes_acked,
             host_isn: self.host_isn,
             host_fin: self.host_fin,
             peer_fin: self.peer_fin,
             stage: self.stage.into(),
-            outgoing,
-            incoming,
             ..Flow::new()
+        };
+        flow.set_smoothed(nanos(self.smoothed));
+        self.outgoing.revive(now, &mut flow, Direction::Outgoing);
+        self.incoming.revive(now, &mut flow, Direction::Incoming);
+        if self.is_shut() {
+            flow.incoming.flags |= HALF_LIMITED | HALF_UNTIL_HEARD | HALF_UNTIL_ACKED;
         }
+        let data_at = Direction::BOTH.map(|direction| flow.half(direction).last_data_nanos());
+        flow.seen_at = data_at.into_iter().fold(heard_at, u64::max);
+        flow
     }
 
     /// Whether the record replaces a flow learned from packets here: it is of the same connection, contains everything that the flow knows,
     /// its end included, and knows more.
     pub fn supersedes(&self, known: &Flow) -> bool {
-        let halves = [(&self.outgoing, &known.outgoing), (&self.incoming, &known.incoming)];
+        let half = |direction| known.half(direction);
+        let halves = [(&self.outgoing, half(Direction::Outgoing)), (&self.incoming, half(Direction::Incoming))];
         self.may_be(known)
             && known.stage & !u16::from(self.stage) == 0
-            && halves.iter().all(|(record, half)| record.covers(half))
-            && halves.iter().any(|(record, half)| record.exceeds(half))
+            && halves.iter().all(|(record, half)| record.covers(*half))
+            && halves.iter().any(|(record, half)| record.exceeds(*half))
     }
 
     /// The window shifts that a flow which packets have shown here lacks, by the direction of the ACKs.
     pub fn missing_shifts(&self, known: &Flow) -> impl Iterator<Item = (Direction, u8)> {
         let halves = [
-            (Direction::Outgoing, &self.outgoing, &known.outgoing),
-            (Direction::Incoming, &self.incoming, &known.incoming),
+            (Direction::Outgoing, &self.outgoing),
+            (Direction::Incoming, &self.incoming),
         ];
-        let is_same = self.may_be(known) && halves.iter().all(|(_, record, half)| record.is_near(half));
-        let missing = halves.map(|(direction, record, half)| {
+        let is_same =
+            self.may_be(known) && halves.iter().all(|(direction, record)| record.is_near(known.half(*direction)));
+        let missing = halves.map(|(direction, record)| {
+            let half = known.half(direction);
             let is_new = is_same && half.lacks_window_shift() && u32::from(record.window_shift) != UNKNOWN_SHIFT;
             is_new.then_some((direction, record.window_shift))
         });

@@ -391,8 +391,8 @@ fn acks_of_uploads_are_held_back_in_segments_or_not_at_all() {
     {
         let mut path = Path::new(holding(holds), 0);
         // Forty segments in a round trip.
-        path.flow.smoothed = Duration::from_millis(41).as_nanos();
-        path.flow.flags |= crate::layout::TRIP_SAMPLED;
+        path.flow.set_smoothed(Duration::from_millis(41).as_nanos());
+        path.flow.flags |= crate::layout::TRIP_SAMPLED as u16;
         let mut seq = 1;
         let mut is_held = false;
         for _ in 0..10 {

@@ -60,6 +60,6 @@ pub(crate) const NAME: &str = "hold_back";
 const RECOVERY_FACTOR: u64 = 4;
 
 /// After the sender has waited for held ACKs: the acknowledged bytes from which holding may resume.
-pub(crate) fn resume_after_flush(half: &Half, held: u32) -> u64 {
+pub(crate) fn resume_after_flush(half: Half<'_>, held: u32) -> u64 {
     half.bytes_acked() + u64::from(held) * RECOVERY_FACTOR
 }

@@ -105,7 +105,7 @@ pub(crate) struct Beyond {
 /// The ACKs that release this much, in order; `direction` is their direction. They echo `echo`, if given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
-    half: &Half,
+    half: Half<'_>,
     connection: Connection,
     direction: Direction,
     lost: Lost,
@@ -138,7 +138,7 @@ pub(crate) fn acks(
 
 /// One byte beyond each ACK that may be the last one the sender has received; beyond the very last one only, if these
 /// are too many.
-fn steps(config: &ReleaseConfig, half: &Half, direction: Direction, lost: Lost) -> Vec<Seq> {
+fn steps(config: &ReleaseConfig, half: Half<'_>, direction: Direction, lost: Lost) -> Vec<Seq> {
     if !config.two_steps {
         return Vec::new();
     }

@@ -15,6 +15,11 @@ pub(super) fn moment(now: Instant, age: u32) -> u64 {
     if age == NEVER { 0 } else { now.as_nanos().saturating_sub(u64::from(age) * 1000).max(1) }
 }
 
+/// The halves of a time, as a flow keeps it.
+pub(super) const fn low_and_high(at: u64) -> (u32, u32) {
+    (at as u32, (at >> 32) as u32)
+}
+
 pub(super) fn micros(nanos: u64) -> u32 {
     (nanos / 1000).min(u32::MAX.into()) as u32
 }

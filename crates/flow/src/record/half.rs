@@ -1,13 +1,16 @@
 //! One direction of a flow in a record.
 
 use holdover_base::Instant;
+use holdover_filter::Direction;
 use holdover_wire::Seq;
 
-use super::age::{age, moment};
+use super::age::{age, low_and_high, moment};
 use super::fields::Fields;
+use crate::half::Half;
 use crate::layout::{
-    Block, HALF_ACKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RESET, HALF_STAMPED, Half,
-    MOST_BLOCKS, MOST_SHOWN, Run, Shown, UNKNOWN_SHIFT,
+    Block, Flow, HALF_ACKED, HALF_BEHIND, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RESET,
+    HALF_SACK, HALF_SHORT, HALF_STAMP_APART, HALF_STAMPED, HalfAcks, HalfRest, MOST_BLOCKS, MOST_SHOWN, Run, Shown,
+    UNKNOWN_SHIFT,
 };
 
 /// Data in one direction, and its ACKs: flags, window shift, TTL and traffic class of the receiver's last segment (1 byte
@@ -68,123 +71,129 @@ const LONGEST_RUN: u32 = 1 << 24;
 const SAME_SPACE: u32 = 1 << 30;
 
 impl HalfRecord {
-    pub(super) fn of(now: Instant, half: &Half) -> Self {
+    pub(super) fn of(now: Instant, half: Half<'_>) -> Self {
+        let Half { core, acks, rest, .. } = half;
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let run = half.newest_run().map(newest_part);
         let size = run.map_or(0, |run| run.size.clamp(1, 0xffff) as u16);
-        let (has_flush, span) = (half.flags & HALF_FLUSHED != 0, stamp_span(half));
+        let (flushed_from, span) = (half.flushed_from(), stamp_span(half));
         let Run { start, end, .. } = run.unwrap_or_default();
-        let blocks = &half.sack[..usize::from(half.sack_len).min(MOST_BLOCKS)];
         let shown_lately = newest_shown(half).map(|shown| (shown.ack, age(now, shown.at))).collect();
         Self {
-            flags: (half.flags & KEPT) as u8
+            flags: (core.flags & KEPT) as u8
                 | flag(run.is_some(), HAS_RUN)
-                | flag(has_flush, FLUSHED)
+                | flag(flushed_from.is_some(), FLUSHED)
                 | flag(span.is_some(), HAS_STAMPS),
-            window_shift: half.window_shift,
-            last_ttl: half.last_ttl,
-            last_class: half.last_class,
-            last_window: half.last_window,
-            longest_segment: half.longest_segment.min(0xffff) as u16,
-            acked: half.acked,
-            shown: half.shown,
-            last_nxt: half.last_nxt,
-            last_val: half.last_val,
-            last_ecr: half.last_ecr,
-            bytes_acked: half.bytes_acked.min(u32::MAX.into()) as u32,
-            data: age(now, half.last_data_at),
-            advanced: age(now, half.advanced_at),
+            window_shift: core.window_shift,
+            last_ttl: core.last_ttl,
+            last_class: core.last_class,
+            last_window: core.last_window,
+            longest_segment: acks.longest_segment.min(0xffff) as u16,
+            acked: core.acked,
+            shown: half.shown().value(),
+            last_nxt: core.last_nxt,
+            last_val: core.last_val,
+            last_ecr: core.last_ecr,
+            bytes_acked: acks.bytes_acked.min(u32::MAX.into()) as u32,
+            data: age(now, half.last_data_nanos()),
+            advanced: age(now, acks.advanced_at),
             run_start: start,
             run_end: end,
             run_size: size,
-            flushed_from: if has_flush { half.flushed_from } else { 0 },
-            newest_stamp: span.map_or(0, |_| half.newest_stamp),
-            newest_stamp_age: span.map_or(0, |_| age(now, half.newest_stamp_at)),
-            first_stamp: span.map_or(0, |_| half.first_stamp),
+            flushed_from: flushed_from.map_or(0, Seq::value),
+            newest_stamp: span.map_or(0, |_| half.newest_val()),
+            newest_stamp_age: span.map_or(0, |_| age(now, half.newest_stamp_nanos())),
+            first_stamp: span.map_or(0, |_| rest.first_stamp),
             stamp_span: span.unwrap_or(0),
-            sack: blocks.iter().copied().filter(|block| reaches(block.end, block.start)).collect(),
+            sack: half.blocks().iter().copied().filter(|block| reaches(block.end, block.start)).collect(),
             shown_lately,
             is_cut: false,
         }
     }
 
-    pub(super) fn revive(&self, now: Instant) -> Half {
-        let mut half = Half {
-            last_data_at: moment(now, self.data),
-            advanced_at: moment(now, self.advanced),
-            bytes_acked: self.bytes_acked.into(),
-            acked: self.acked,
-            shown: self.shown,
-            longest_segment: self.longest_segment.into(),
-            last_nxt: self.last_nxt,
-            last_val: self.last_val,
-            last_ecr: self.last_ecr,
-            flags: u32::from(self.flags) & KEPT,
-            last_window: self.last_window,
-            last_ttl: self.last_ttl,
-            last_class: self.last_class,
-            window_shift: self.window_shift,
-            ..Half::default()
-        };
+    /// Sets a half of a new flow.
+    pub(super) fn revive(&self, now: Instant, flow: &mut Flow, direction: Direction) {
+        let (core, acks, rest) = flow.half_mut(direction);
+        core.flags = u32::from(self.flags) & KEPT;
+        core.acked = self.acked;
+        if self.shown != self.acked {
+            core.flags |= HALF_BEHIND;
+            acks.shown = self.shown;
+        }
+        core.last_nxt = self.last_nxt;
+        core.last_val = self.last_val;
+        core.last_ecr = self.last_ecr;
+        core.last_window = self.last_window;
+        core.last_ttl = self.last_ttl;
+        core.last_class = self.last_class;
+        core.window_shift = self.window_shift;
+        (core.last_data_at, rest.last_data_era) = low_and_high(moment(now, self.data));
+        acks.advanced_at = moment(now, self.advanced);
+        acks.bytes_acked = self.bytes_acked.into();
+        acks.longest_segment = self.longest_segment.into();
+        rest.bytes = self.bytes_acked.into();
         if self.flags & HAS_RUN != 0 {
-            half.runs[0] = Run { start: self.run_start, end: self.run_end, size: self.run_size.into() };
-            half.runs_len = 1;
-            half.longest_segment = half.longest_segment.max(half.runs[0].size);
+            (acks.start, core.end, core.size, core.runs_len) = (self.run_start, self.run_end, self.run_size, 1);
+            acks.longest_segment = acks.longest_segment.max(self.run_size.into());
+            rest.counted = self.run_end;
+            let len = self.run_end.wrapping_sub(self.run_start);
+            core.flags |= if len.is_multiple_of(self.run_size.into()) { 0 } else { HALF_SHORT };
         }
         if self.flags & FLUSHED != 0 {
-            half.flags |= HALF_FLUSHED;
-            half.flushed_from = self.flushed_from;
+            core.flags |= HALF_FLUSHED;
+            rest.flushed_from = self.flushed_from;
         }
         if self.flags & HAS_STAMPS != 0 {
-            half.flags |= HALF_STAMPED;
-            half.newest_stamp_at = moment(now, self.newest_stamp_age).max(1);
-            half.first_stamp_at = half.newest_stamp_at.saturating_sub(u64::from(self.stamp_span) * SPAN_UNIT_NS).max(1);
-            (half.newest_stamp, half.first_stamp) = (self.newest_stamp, self.first_stamp);
+            core.flags |= HALF_STAMPED | HALF_STAMP_APART;
+            let newest_at = moment(now, self.newest_stamp_age).max(1);
+            (core.newest_stamp_at, rest.newest_stamp_era) = low_and_high(newest_at);
+            rest.first_stamp_at = newest_at.saturating_sub(u64::from(self.stamp_span) * SPAN_UNIT_NS).max(1);
+            (rest.newest_stamp, rest.first_stamp) = (self.newest_stamp, self.first_stamp);
         }
-        for (place, block) in half.sack.iter_mut().zip(&self.sack) {
+        for (place, block) in rest.sack.iter_mut().zip(&self.sack) {
             *place = *block;
-            half.sack_len += 1;
+            rest.sack_len += 1;
+            core.flags |= HALF_SACK;
         }
-        self.revive_shown(now, &mut half);
-        half
+        self.revive_shown(now, acks, rest);
     }
 
     /// Fills the ring of ACKs shown. If it was cut, the oldest one stands for all before, so that the ring is full: more
     /// than it remembers were shown.
-    fn revive_shown(&self, now: Instant, half: &mut Half) {
+    fn revive_shown(&self, now: Instant, acks: &mut HalfAcks, rest: &mut HalfRest) {
         let oldest = self.shown_lately.last().copied().unwrap_or((self.shown, 0));
         let len = if self.is_cut { MOST_SHOWN } else { self.shown_lately.len().min(MOST_SHOWN) };
-        for (place, slot) in half.shown_lately[..len].iter_mut().enumerate() {
+        for (place, slot) in rest.shown_lately[..len].iter_mut().enumerate() {
             let (ack, age) = self.shown_lately.get(len - 1 - place).copied().unwrap_or(oldest);
             *slot = Shown { at: moment(now, age).max(1), ack, val: self.last_val.wrapping_add(1) };
         }
-        half.shown_len = len as u8;
-        half.shown_next = (len % MOST_SHOWN) as u16;
+        acks.shown_len = len as u8;
+        acks.shown_next = (len % MOST_SHOWN) as u8;
     }
 
     /// Whether the record has everything that a half has.
-    pub(super) fn covers(&self, half: &Half) -> bool {
+    pub(super) fn covers(&self, half: Half<'_>) -> bool {
         let has_acks = self.flags & ACKED != 0;
-        let acks = half.flags & HALF_ACKED == 0
-            || has_acks && reaches(self.acked, half.acked) && reaches(self.shown, half.shown);
+        let acks = half.core.flags & HALF_ACKED == 0
+            || has_acks && reaches(self.acked, half.core.acked) && reaches(self.shown, half.shown().value());
         let end = end_of(half).is_none_or(|end| self.flags & HAS_RUN != 0 && reaches(self.run_end, end));
-        let closes = half.flags & (HALF_ENDING | HALF_RESET) & !u32::from(self.flags) == 0;
-        acks && end && closes && (half.lacks_window_shift() || self.window_shift == half.window_shift)
+        let closes = half.core.flags & (HALF_ENDING | HALF_RESET) & !u32::from(self.flags) == 0;
+        acks && end && closes && (half.lacks_window_shift() || self.window_shift == half.core.window_shift)
     }
 
     /// Whether the record has something that is missing in a half that it covers.
-    pub(super) fn exceeds(&self, half: &Half) -> bool {
+    pub(super) fn exceeds(&self, half: Half<'_>) -> bool {
         let has_acks = self.flags & ACKED != 0;
-        let acks = has_acks && (half.flags & HALF_ACKED == 0 || self.acked != half.acked);
+        let acks = has_acks && (half.core.flags & HALF_ACKED == 0 || self.acked != half.core.acked);
         let end = self.flags & HAS_RUN != 0 && end_of(half) != Some(self.run_end);
         let shift = half.lacks_window_shift() && u32::from(self.window_shift) != UNKNOWN_SHIFT;
         acks || end || shift
     }
 
     /// Whether the sequence numbers of a half can belong to the same data.
-    pub(super) fn is_near(&self, half: &Half) -> bool {
-        let both = self.flags & ACKED != 0 && half.flags & HALF_ACKED != 0;
-        !both || reaches(self.acked, half.acked) || reaches(half.acked, self.acked)
+    pub(super) fn is_near(&self, half: Half<'_>) -> bool {
+        let both = self.flags & ACKED != 0 && half.core.flags & HALF_ACKED != 0;
+        !both || reaches(self.acked, half.core.acked) || reaches(half.core.acked, self.acked)
     }
 
     pub(super) fn is_valid(&self) -> bool {
@@ -260,26 +269,27 @@ fn reaches(number: u32, other: u32) -> bool {
     Seq::new(number).ge(Seq::new(other)) && number.wrapping_sub(other) < SAME_SPACE
 }
 
-fn end_of(half: &Half) -> Option<u32> {
+fn end_of(half: Half<'_>) -> Option<u32> {
     half.newest_run().map(|run| run.end)
 }
 
 /// The newest whole segments of a run: a bulk transfer is one run, which may be longer than sequence numbers can be compared.
-fn newest_part(run: &Run) -> Run {
+fn newest_part(run: Run) -> Run {
     let size = run.size.max(1);
     let excess = run.end.wrapping_sub(run.start).saturating_sub(LONGEST_RUN);
-    Run { start: run.start.wrapping_add(excess / size * size), ..*run }
+    Run { start: run.start.wrapping_add(excess / size * size), ..run }
 }
 
 /// The ACKs that were shown last, the newest first.
-fn newest_shown(half: &Half) -> impl Iterator<Item = Shown> + '_ {
-    let len = usize::from(half.shown_len).min(MOST_SHOWN);
-    let next = usize::from(half.shown_next);
-    (1..=len).map(move |back| half.shown_lately[next.wrapping_sub(back) % MOST_SHOWN])
+fn newest_shown(half: Half<'_>) -> impl Iterator<Item = Shown> {
+    let len = usize::from(half.acks.shown_len).min(MOST_SHOWN);
+    let next = usize::from(half.acks.shown_next);
+    (1..=len).map(move |back| half.rest.shown_lately[next.wrapping_sub(back) % MOST_SHOWN])
 }
 
 /// The time between the first and the newest TSval; `None` without any, and if it is too long.
-fn stamp_span(half: &Half) -> Option<u32> {
-    let span = half.newest_stamp_at.saturating_sub(half.first_stamp_at) / SPAN_UNIT_NS;
-    u32::try_from(span).ok().filter(|_| half.first_stamp_at != 0)
+fn stamp_span(half: Half<'_>) -> Option<u32> {
+    let first_at = half.rest.first_stamp_at;
+    let span = half.newest_stamp_nanos().saturating_sub(first_at) / SPAN_UNIT_NS;
+    u32::try_from(span).ok().filter(|_| first_at != 0)
 }

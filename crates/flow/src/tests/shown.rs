@@ -71,8 +71,9 @@ impl Upload {
             };
             let mut passed = sent.clone();
             let form = Form::of(sent.tcp().unwrap());
-            flow.flags |= TRIP_SAMPLED | TRIP_BEYOND;
-            (flow.smoothed, flow.least) = (self.near_us * 1000, self.near_us * 1000);
+            flow.flags |= (TRIP_SAMPLED | TRIP_BEYOND) as u16;
+            flow.set_smoothed(self.near_us * 1000);
+            flow.least = self.near_us * 1000;
             let _ = flow.pass_between(&Key::new(connection()), environment, direction, &mut passed, form);
             if !is_data && at + self.lost_us <= broke_at {
                 received = Some((flow.half(Direction::Outgoing).shown(), ticks(at)));

@@ -124,9 +124,9 @@ INLINE struct entry *find(struct mobile *mobile, const struct key *key, const st
 	return entry;
 }
 
-INLINE void clear_history(struct half *half)
+INLINE void clear_history(struct half_rest *half)
 {
-	__builtin_memset(half->runs + 1, 0, sizeof(half->runs) - sizeof(half->runs[0]));
+	__builtin_memset(half->older_runs, 0, sizeof(half->older_runs));
 	__builtin_memset(half->shown_lately, 0, sizeof(half->shown_lately));
 	__builtin_memset(half->sack, 0, sizeof(half->sack));
 }
@@ -144,8 +144,8 @@ static __attribute__((noinline)) int add_details(const struct key *on_stack, u32
 	struct flow *flow = (struct flow *)&room->flow;
 
 	__builtin_memset(flow->frame_out, 0, sizeof(flow->frame_out) + sizeof(flow->frame_in));
-	clear_history(&flow->outgoing);
-	clear_history(&flow->incoming);
+	clear_history(&flow->outgoing_rest);
+	clear_history(&flow->incoming_rest);
 	bpf_spin_lock(&entry->lock);
 	expand(flow, entry, 0);
 	entry->flags |= ENTRY_DETAILED;

@@ -89,7 +89,7 @@ fn is_unheard(flow: &Flow, cut_at: Instant) -> bool {
 }
 
 /// Whether the receiver may be cut off, so that held ACKs must not be flushed.
-pub(super) fn may_be_cut_off(now: Instant, flow: &FlowHalf) -> bool {
+pub(super) fn may_be_cut_off(now: Instant, flow: FlowHalf<'_>) -> bool {
     flow.awaits_ack() && flow.flush_at().is_some_and(|at| now < at + KEPT_FOR)
 }
 

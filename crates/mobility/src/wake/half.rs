@@ -112,7 +112,7 @@ impl Half {
         now: Instant,
         up_at: Option<Instant>,
         direction: Direction,
-        flow: &FlowHalf,
+        flow: FlowHalf<'_>,
         is_stalled: bool,
     ) {
         (self.flush_at, self.poke, self.owed, self.is_cut_in_two) = (None, None, None, false);
@@ -174,13 +174,13 @@ impl Half {
     }
 
     /// Drops stalled ACKs, unless the whole window had arrived.
-    pub(super) fn drop_spoilt_train(&mut self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) {
+    pub(super) fn drop_spoilt_train(&mut self, now: Instant, at: At, flow: FlowHalf<'_>, path: &mut impl FlowTable) {
         if !self.is_drained {
             self.cancel_train(now, at, flow, path);
         }
     }
 
-    pub(super) fn cancel_train(&mut self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) {
+    pub(super) fn cancel_train(&mut self, now: Instant, at: At, flow: FlowHalf<'_>, path: &mut impl FlowTable) {
         self.train.cancel();
         if flow.is_clocked() {
             path.order(now, at.connection, at.direction, Order::Clock(false));
@@ -196,7 +196,7 @@ impl Half {
         now: Instant,
         least_round_trip: Option<Duration>,
         at: At,
-        flow: &FlowHalf,
+        flow: FlowHalf<'_>,
         path: &mut impl FlowTable,
     ) -> Vec<Injected> {
         if flow.has_hole() {
@@ -212,7 +212,7 @@ impl Half {
     }
 
     /// The stall withheld duplicates that loss recovery needs (RFC 5681 section 3.2).
-    fn say_the_hole(&self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Vec<Injected> {
+    fn say_the_hole(&self, now: Instant, at: At, flow: FlowHalf<'_>, path: &mut impl FlowTable) -> Vec<Injected> {
         if let Some(acked) = flow.acked() {
             path.order(now, at.connection, at.direction, Order::Show(acked));
         }
@@ -226,7 +226,7 @@ impl Half {
         now: Instant,
         least_round_trip: Option<Duration>,
         at: At,
-        flow: &FlowHalf,
+        flow: FlowHalf<'_>,
         path: &mut impl FlowTable,
     ) {
         path.order(now, at.connection, at.direction, Order::Clock(true));
@@ -245,7 +245,7 @@ impl Half {
         &mut self,
         now: Instant,
         at: At,
-        flow: &FlowHalf,
+        flow: FlowHalf<'_>,
         path: &mut P,
     ) -> impl Iterator<Item = Injected> + use<P> {
         let was_under_way = self.train.is_under_way();
@@ -263,7 +263,7 @@ impl Half {
     }
 
     /// The sender may be waiting for held ACKs.
-    pub(super) fn flush(&self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Option<Injected> {
+    pub(super) fn flush(&self, now: Instant, at: At, flow: FlowHalf<'_>, path: &mut impl FlowTable) -> Option<Injected> {
         let acked = flow.acked().filter(|_| flow.is_held())?;
         let packet = flow.ack_up_to(acked, at.receiver())?;
         let hold_from = hold_back::resume_after_flush(flow, acked - flow.shown());
@@ -500,7 +500,7 @@ impl Half {
         every: Duration,
         pacing: &mut Pacing,
         at: At,
-        flow: &FlowHalf,
+        flow: FlowHalf<'_>,
     ) -> Option<Injected> {
         self.poke = self.poke.filter(|poke| !flow.flows_since(Some(poke.since), at.direction));
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
@@ -533,7 +533,7 @@ impl Half {
 }
 
 /// The clock of the timestamps that arrive with the data of a half.
-fn clock_of(flow: &FlowHalf) -> EchoClock {
+fn clock_of(flow: FlowHalf<'_>) -> EchoClock {
     flow.stamps().map_or_else(EchoClock::default, |[first, newest]| EchoClock::between(first, newest))
 }
 
@@ -580,7 +580,7 @@ pub(super) enum Crowd {
 }
 
 /// The receiver's current ACK, if the sender has been shown a smaller window.
-fn reopen(now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Option<Packet> {
+fn reopen(now: Instant, at: At, flow: FlowHalf<'_>, path: &mut impl FlowTable) -> Option<Packet> {
     if !flow.is_window_shrunk() {
         return None;
     }
