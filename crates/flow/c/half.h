@@ -179,6 +179,10 @@ INLINE u64 bytes_passed(const struct half *half)
 	return half->rest->bytes + (u32)(half->core->end - half->rest->counted);
 }
 
+#define GIGABYTE (1u << 30)
+// A run that has grown beyond a multiple of a gigabyte keeps whole segments of half of one: more than any window.
+#define LONGEST_RUN (GIGABYTE / 2)
+
 // The end of the newest run becomes another one, which changes no count.
 INLINE void set_end(const struct half *half, u32 end)
 {
@@ -189,10 +193,16 @@ INLINE void set_end(const struct half *half, u32 end)
 // The newest run grows by as many bytes as have passed.
 INLINE void grow_end(const struct half *half, u32 end)
 {
-	// Counted at least twice in all sequence numbers, the difference of `end` and `counted` is unambiguous.
-	if ((half->core->end ^ end) >> 31) {
-		half->rest->bytes += (u32)(end - half->rest->counted);
-		half->rest->counted = end;
+	u32 boundary = end & ~(GIGABYTE - 1);
+
+	// Once in a gigabyte, so that the ends of the run and `counted` can be compared. The result is the same if packets are folded at once.
+	if ((half->core->end ^ end) / GIGABYTE) {
+		u32 len = boundary - half->acks->start;
+
+		half->rest->bytes += (u32)(boundary - half->rest->counted);
+		half->rest->counted = boundary;
+		if (len > LONGEST_RUN)
+			half->acks->start += (len - LONGEST_RUN) / half->core->size * half->core->size;
 	}
 	half->core->end = end;
 }

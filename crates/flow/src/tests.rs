@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod cache_lines;
+mod long;
 mod memory;
 mod shown;
 
