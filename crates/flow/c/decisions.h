@@ -303,9 +303,12 @@ INLINE void show_or_lower(const struct half *half, const struct packet *packet, 
 	FORGET(opens, packet->seq);
 	has_limit = has_limit && !exempt;
 	FORGET(has_limit, packet->seq);
-	u32 shown = shown_ack(half);
+	u32 shown = 0;
 
-	limit = later(shown, limit);
+	if (has_limit) {
+		shown = shown_ack(half);
+		limit = later(shown, limit);
+	}
 	// Lowered to the last ACK shown, it would be a duplicate ACK.
 	if (has_limit && !packet->len && limit == shown && !packet->says_more && !opens) {
 		verdict->withhold = 1;
@@ -407,8 +410,10 @@ INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *
 					     : ends_peer_silence(half, packet, kind);
 
 	FORGET(is_first, packet->seq);
-	*from = direction == INCOMING || !is_first ? shown_ack(half) : half->acks->resumed_from;
-	int is_cut = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, *from);
+	if (!is_first)
+		return 0;
+	*from = direction == INCOMING ? shown_ack(half) : half->acks->resumed_from;
+	int is_cut = holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, *from);
 
 	FORGET(is_cut, packet->seq);
 	return is_cut;
@@ -473,14 +478,16 @@ INLINE void take_ack(struct flow *flow, const struct link *link, const volatile 
 	int is_heard;
 
 	holding = holding_of_ack(half, link, packet, verdict, kind, holding, was_held, direction, &is_heard);
-	u32 limit = shown_ack(half);
+	u32 limit = packet->ack;
 	int has_limit = 0;
 
-	if (!begins_stall && holding == HOLD_ALL)
+	if (!begins_stall && holding == HOLD_ALL) {
 		has_limit = half->core->flags & HALF_ACKED;
-	else if (!begins_stall && holding == HOLD_LAST)
+		limit = shown_ack(half);
+	} else if (!begins_stall && holding == HOLD_LAST) {
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
-	u32 from;
+	}
+	u32 from = 0;
 	int is_cut = is_cut_in_two(rules, half, other, link, packet, kind, was_advanced_at, holding, is_heard, direction, &from);
 
 	half->core->flags &= ~HALF_RESUMED;

@@ -145,10 +145,11 @@ INLINE void set_shown(const struct half *half, u32 ack)
 // The receiver acknowledges more, and the sender is not shown it yet.
 INLINE void set_acked(const struct half *half, u32 ack)
 {
-	u32 shown = shown_ack(half);
-
+	if (!(half->core->flags & HALF_BEHIND)) {
+		half->acks->shown = half->core->acked;
+		half->core->flags |= HALF_BEHIND;
+	}
 	half->core->acked = ack;
-	set_shown(half, shown);
 }
 
 INLINE u32 sack_len(const struct half *half)
@@ -165,11 +166,12 @@ INLINE u32 newest_stamp(const struct half *half, const struct half *other)
 // To be called after every change of `last_val` of the other half.
 INLINE void set_newest_stamp(const struct half *half, const struct half *other, u32 val)
 {
-	u32 is_apart = val != other->core->last_val;
-
-	if (is_apart)
+	if (val != other->core->last_val) {
 		half->rest->newest_stamp = val;
-	set_flag(half, HALF_STAMP_APART, is_apart);
+		half->core->flags |= HALF_STAMP_APART;
+	} else if (half->core->flags & HALF_STAMP_APART) {
+		half->core->flags &= ~HALF_STAMP_APART;
+	}
 }
 
 // ---- Bytes: data that follow the newest run are counted by its end. ----
@@ -210,9 +212,12 @@ INLINE void grow_end(const struct half *half, u32 end)
 // `len` bytes of data pass. To be called after the end has changed, if it has.
 INLINE void count_bytes(const struct half *half, u32 len)
 {
-	if (len && !(half->core->flags & HALF_COUNTED))
+	if (!len)
+		return;
+	if (half->core->flags & HALF_COUNTED)
+		half->core->flags &= ~HALF_COUNTED;
+	else
 		half->rest->bytes += len;
-	half->core->flags &= ~HALF_COUNTED;
 }
 
 // ---- Ethernet headers, for packets that user space sends: written only if they have changed. ----

@@ -178,7 +178,7 @@ INLINE void fold(struct flow *flow, const struct prediction *prediction, const s
 			return;
 		if (direction == OUTGOING)
 			flow->nxt = later(flow->nxt, next);
-		set_flag(&data, HALF_SHORT, (next - data.acks->start) % data.core->size);
+		set_flag(&data, HALF_SHORT, is_short(next - data.acks->start, data.core->size));
 		grow_end(&data, next);
 		acks.core->last_nxt = later(acks.core->last_nxt, next);
 	} else if (!is_data && acks.core->flags & HALF_ACKED) {

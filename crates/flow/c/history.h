@@ -235,7 +235,7 @@ INLINE void cancel_flush(const struct half *half)
 // Whether the receiver has acknowledged more than the sender was shown.
 INLINE int is_held(const struct half *half)
 {
-	return half->core->flags & HALF_ACKED && before(shown_ack(half), half->core->acked);
+	return (half->core->flags & (HALF_ACKED | HALF_BEHIND)) == (HALF_ACKED | HALF_BEHIND) && before(half->acks->shown, half->core->acked);
 }
 
 // ---- Speed ----
@@ -276,7 +276,7 @@ INLINE void note_flight(const struct half *half, const struct flow *flow, u64 no
 	if (!(flow->flags & TRIP_SAMPLED))
 		return;
 	if (half->acks->flight_since) {
-		u64 round_trip = flow->flags & TRIP_BEYOND ? smoothed(flow) + flow->beyond : smoothed(flow);
+		u64 round_trip = smoothed(flow) + (flow->flags & TRIP_BEYOND ? flow->beyond : 0);
 		u64 elapsed = since(now, half->acks->flight_since);
 
 		if (elapsed < round_trip)

@@ -41,10 +41,13 @@ u32 flow_handle_segment(struct flow *flow, struct prediction *place, const struc
 	begin_verdict(verdict, packet);
 	if (is_calm(link) && is_predicted(flow, place, key, packet, way))
 		return 1;
+	// The direction is a constant in each, as in the kernel.
 	if (flow->stage & STAGE_LEFT_ALONE)
 		leave_alone(flow, packet, way);
+	else if (way == OUTGOING)
+		handle_segment(flow, link, rules, key, packet, verdict, place, place + 1, is_new, is_calm(link), OUTGOING);
 	else
-		handle_segment(flow, link, rules, key, packet, verdict, place + way, place + !way, is_new, is_calm(link), way);
+		handle_segment(flow, link, rules, key, packet, verdict, place + 1, place, is_new, is_calm(link), INCOMING);
 	return 0;
 }
 

@@ -13,6 +13,12 @@ INLINE struct run run_at(const struct half *half, u32 n)
 	return (struct run){ half->acks->start, half->core->end, half->core->size };
 }
 
+// Whether the last of the segments in `len` bytes is shorter than `size`.
+INLINE int is_short(u32 len, u32 size)
+{
+	return len != size && len % size;
+}
+
 // Bytes from `start` to `end` pass, in segments of `size` bytes.
 INLINE void note_run(const struct half *half, u32 start, u32 end, u32 size)
 {
@@ -27,10 +33,11 @@ INLINE void note_run(const struct half *half, u32 start, u32 end, u32 size)
 			return;
 		start = later(start, core->end);
 		if (start == core->end && size == core->size && !(core->flags & HALF_SHORT)) {
-			set_flag(half, HALF_SHORT, (end - start) % size);
+			if (is_short(end - start, size))
+				core->flags |= HALF_SHORT;
 			if (from == start) {
-				grow_end(half, end);
 				core->flags |= HALF_COUNTED;
+				grow_end(half, end);
 			} else {
 				set_end(half, end);
 			}
@@ -44,7 +51,7 @@ INLINE void note_run(const struct half *half, u32 start, u32 end, u32 size)
 	half->acks->start = start;
 	core->size = size;
 	core->runs_len = len >= MOST_RUNS ? MOST_RUNS : len + 1;
-	set_flag(half, HALF_SHORT, (end - start) % size);
+	set_flag(half, HALF_SHORT, is_short(end - start, size));
 	set_end(half, end);
 }
 
