@@ -66,14 +66,14 @@ INLINE int pass_by(struct flow *flow, const struct packet *packet, int direction
 	return PASS;
 }
 
-// The Ethernet header of a packet is that of packets which user space sends.
-INLINE void note_frame(struct __sk_buff *skb, struct flow *flow, int direction)
+// The Ethernet header of a packet, for packets that user space sends.
+INLINE void note_frame(struct __sk_buff *skb, struct flow *flow, u64 now, int direction)
 {
 	const u8 *frame = (const u8 *)(long)skb->data;
 
 	if (frame + FRAME_LEN > (const u8 *)(long)skb->data_end)
 		return;
-	u32 check = check_of(frame), *noted = frame_check(flow, direction);
+	u32 check = check_of(frame, now), *noted = frame_check(flow, direction);
 
 	if (*noted != check && !bpf_skb_load_bytes(skb, 0, frame_of(flow, direction), FRAME_LEN))
 		*noted = check;
@@ -104,7 +104,7 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	if (flow->stage & STAGE_LEFT_ALONE)
 		return pass_by(flow, packet, direction);
 	if (rules.frame_len == FRAME_LEN)
-		note_frame(skb, flow, direction);
+		note_frame(skb, flow, packet->now, direction);
 	begin_verdict(verdict, packet);
 	// On a calm link a retransmission may be the first sign of an outage.
 	int is_again = direction == OUTGOING && is_retransmission(flow, packet);

@@ -462,9 +462,13 @@ INLINE void take_ack(struct flow *flow, const struct link *link, const volatile 
 	}
 	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(other, packet);
 	u32 newest = newest_stamp(other, half);
+
+	FORGET(newest, packet->seq);
+	BARRIER();
 	int kind = is_past ? OTHER : note_ack(half, packet);
 
 	FORGET(kind, packet->seq);
+	BARRIER();
 	note_stamp(other, half, packet, newest);
 	BARRIER();
 	if (kind == ADVANCING)

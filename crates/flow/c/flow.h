@@ -31,6 +31,7 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	struct half acks = half_of(flow, direction), outgoing = half_of(flow, OUTGOING);
 
 	note_seen(flow, packet->now);
+	BARRIER();
 	// An earlier flow with the same key may have left predictions.
 	if (is_new) {
 		stop_prediction(own, key);

@@ -1,15 +1,14 @@
-// Halves of flows (`struct flow`): views of their parts, and what is kept apart unless packets need it.
+// Views of the halves of a flow, and access to members whose value depends on a flag.
 //
-// Every packet reads and writes the first 128 bytes of a flow. These do not have room for 64-bit times and counts, nor for values that nearly
-// always equal others. So a time is there by its low half, with a flag if its high half is that of `seen_at`, the flow's era; a number that
-// equals another is there as a flag. The functions below read and write such members; nothing else does.
+// Every packet needs the first 128 bytes of `struct flow`, which have no room for 64-bit times and counters, nor for numbers that nearly
+// always equal others. Of a time they have the low half, with a flag if its high half is that of `seen_at`; of a number that equals another
+// they have a flag; and bytes are counted by sequence numbers. The functions below keep the exact values, with the rest in other lines.
 
 #pragma once
 
 #include "sequence.h"
 #include "state.h"
 
-// A half, as its parts are in the flow.
 struct half {
 	struct flow *flow;
 	struct half_core *core;
@@ -17,7 +16,7 @@ struct half {
 	struct half_rest *rest;
 };
 
-// The half whose ACKs go in `direction`. Functions that get a constant flow do not write to its halves.
+// The half whose ACKs go in `direction`. A function with a constant flow does not write to its halves.
 INLINE struct half half_of(const struct flow *constant, int direction)
 {
 	struct flow *flow = (struct flow *)constant;
@@ -32,37 +31,37 @@ INLINE void set_flag(const struct half *half, u32 flag, u32 is_on)
 	half->core->flags = (half->core->flags & ~flag) | (flag & (0 - !!is_on));
 }
 
-// ---- Times: of an era, or with their own high halves. ----
+// ---- Times. Those of the flow's era, of 2^32 ns, have the high half of `seen_at`; others have their own. ----
 
 INLINE u32 era_of(u64 time)
 {
 	return time >> 32;
 }
 
-// `era` if `has_era`, else what is there. Without branches, of which the verifier would follow both ways.
-INLINE u32 era_or(u32 era, u32 has_era, u32 own)
+// `era` with `flag`, else `own`: without a branch, both ways of which the verifier would follow.
+INLINE u32 era_or(u32 era, u32 flags, u32 flag, u32 own)
 {
-	return own ^ ((own ^ era) & (0 - !!has_era));
+	return own ^ ((own ^ era) & (0 - (flags / flag & 1)));
 }
 
-// The era ends: times of it get their own high halves.
+// Another era begins: times of this one get their own high halves.
 INLINE void leave_era(struct flow *flow)
 {
 	struct half_rest *out = &flow->outgoing_rest, *in = &flow->incoming_rest;
 	u32 era = era_of(flow->seen_at), flags = flow->outgoing.flags;
 
-	out->last_data_era = era_or(era, flags & HALF_DATA_ERA, out->last_data_era);
-	out->newest_stamp_era = era_or(era, flags & HALF_STAMP_ERA, out->newest_stamp_era);
+	out->last_data_era = era_or(era, flags, HALF_DATA_ERA, out->last_data_era);
+	out->newest_stamp_era = era_or(era, flags, HALF_STAMP_ERA, out->newest_stamp_era);
 	flow->outgoing.flags = flags & ~(HALF_DATA_ERA | HALF_STAMP_ERA);
 	flags = flow->incoming.flags;
-	in->last_data_era = era_or(era, flags & HALF_DATA_ERA, in->last_data_era);
-	in->newest_stamp_era = era_or(era, flags & HALF_STAMP_ERA, in->newest_stamp_era);
+	in->last_data_era = era_or(era, flags, HALF_DATA_ERA, in->last_data_era);
+	in->newest_stamp_era = era_or(era, flags, HALF_STAMP_ERA, in->newest_stamp_era);
 	flow->incoming.flags = flags & ~(HALF_DATA_ERA | HALF_STAMP_ERA);
-	flow->heard_era = era_or(era, flow->flags & TRIP_HEARD_ERA, flow->heard_era);
+	flow->heard_era = era_or(era, flow->flags, TRIP_HEARD_ERA, flow->heard_era);
 	flow->flags &= ~TRIP_HEARD_ERA;
 }
 
-// A packet is seen. To be called before times of it are noted.
+// A packet passes. To be called before anything else is noted.
 INLINE void note_seen(struct flow *flow, u64 now)
 {
 	if (!flow->seen_at)
@@ -157,7 +156,7 @@ INLINE u32 sack_len(const struct half *half)
 	return half->core->flags & HALF_SACK ? half->rest->sack_len : 0;
 }
 
-// The newest TSval of the sender of the half's data, which makes the ACKs of the other half.
+// The newest TSval of the sender of the half's data, which sends the ACKs of the other half.
 INLINE u32 newest_stamp(const struct half *half, const struct half *other)
 {
 	return half->core->flags & HALF_STAMP_APART ? half->rest->newest_stamp : other->core->last_val;
@@ -174,7 +173,7 @@ INLINE void set_newest_stamp(const struct half *half, const struct half *other, 
 	}
 }
 
-// ---- Bytes: data that follow the newest run are counted by its end. ----
+// ---- Bytes: the end of the newest run counts the data that follow it. ----
 
 INLINE u64 bytes_passed(const struct half *half)
 {
@@ -185,19 +184,20 @@ INLINE u64 bytes_passed(const struct half *half)
 // A run that has grown beyond a multiple of a gigabyte keeps whole segments of half of one: more than any window.
 #define LONGEST_RUN (GIGABYTE / 2)
 
-// The end of the newest run becomes another one, which changes no count.
+// Moves the end of the newest run without counting.
 INLINE void set_end(const struct half *half, u32 end)
 {
 	half->rest->bytes += (u32)(half->core->end - half->rest->counted);
 	half->rest->counted = half->core->end = end;
 }
 
-// The newest run grows by as many bytes as have passed.
+// Moves the end of the newest run by as many bytes as have passed.
 INLINE void grow_end(const struct half *half, u32 end)
 {
 	u32 boundary = end & ~(GIGABYTE - 1);
 
-	// Once in a gigabyte, so that the ends of the run and `counted` can be compared. The result is the same if packets are folded at once.
+	// Once in a gigabyte, so that the run's start and `counted` stay comparable to its end. By the boundary, so that packets that are
+	// folded together have the result that they would have one by one.
 	if ((half->core->end ^ end) / GIGABYTE) {
 		u32 len = boundary - half->acks->start;
 
@@ -209,7 +209,7 @@ INLINE void grow_end(const struct half *half, u32 end)
 	half->core->end = end;
 }
 
-// `len` bytes of data pass. To be called after the end has changed, if it has.
+// `len` bytes of data pass. To be called after the end has moved, if it has.
 INLINE void count_bytes(const struct half *half, u32 len)
 {
 	if (!len)
@@ -220,7 +220,7 @@ INLINE void count_bytes(const struct half *half, u32 len)
 		half->rest->bytes += len;
 }
 
-// ---- Ethernet headers, for packets that user space sends: written only if they have changed. ----
+// ---- Ethernet headers, for packets that user space sends: stored if their check differs. ----
 
 INLINE u8 *frame_of(struct flow *flow, int direction)
 {
@@ -240,13 +240,13 @@ INLINE u32 frame_word(const u8 *bytes)
 	return word;
 }
 
-// The check of an Ethernet header, which is not 0. Headers that differ within the last three bytes of one address, by which vendors number
-// their interfaces, or within one 32-bit word, have different checks. Of others two in 2^32 have the same: then packets that user space
-// sends for the flow go where the earlier header says, until a third one or the flow's end, and the host or its peer retransmits.
-INLINE u32 check_of(const u8 *frame)
+// The check of an Ethernet header, never 0. Headers that differ only in the last three bytes of one address, by which a vendor numbers its
+// interfaces, have different checks. Of other pairs one in 2^32 has the same check: then the earlier header stays until the era ends.
+INLINE u32 check_of(const u8 *frame, u64 now)
 {
 	u32 type = (u32)frame[13] << 8 | frame[12];
-	u32 check = frame_word(frame) * 0x9e3779b1u + frame_word(frame + 4) + frame_word(frame + 8) * 0x85ebca6bu + type * 0xc2b2ae35u;
+	u32 check = frame_word(frame) * 0x9e3779b1u + frame_word(frame + 4) + frame_word(frame + 8) * 0x85ebca6bu + type * 0xc2b2ae35u +
+		    era_of(now) * 0x27d4eb2fu;
 
 	return check ? check : 1;
 }

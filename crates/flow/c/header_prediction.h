@@ -171,6 +171,7 @@ INLINE void fold(struct flow *flow, const struct prediction *prediction, const s
 	acks.core->last_val = BE32((u32)stamps);
 	acks.core->last_ecr = BE32((u32)(stamps >> 32));
 	set_newest_stamp(&data, &acks, newest);
+	BARRIER();
 	if (is_data && data.core->runs_len) {
 		u32 next = READ_ONCE(prediction->next);
 

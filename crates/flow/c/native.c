@@ -106,9 +106,9 @@ void flow_lower(const struct flow *flow, const struct packet *packet, struct ver
 }
 
 // The Ethernet header of a packet.
-void flow_note_frame(struct flow *flow, const u8 *frame, u32 direction)
+void flow_note_frame(struct flow *flow, const u8 *frame, u64 now, u32 direction)
 {
-	u32 check = check_of(frame);
+	u32 check = check_of(frame, now);
 
 	if (*frame_check(flow, direction & 1) == check)
 		return;

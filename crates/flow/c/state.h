@@ -36,16 +36,17 @@ struct block {
 };
 
 // Data in one direction, and its ACKs in the other, are a *half* of a flow. The *receiver* of the data makes ACKs; its *sender* is shown
-// some of them. A half has three parts, which half.h brings together, by how often packets need them. A time of 0 is never.
+// some of them. A half has three parts, ordered by how often packets need them; `struct half` (half.h) is a view of them. A time of 0 is
+// never.
 
-// What every packet needs, of either direction. Flags show where the rest is only wanted now and then: see the functions of half.h.
+// For every packet, of either direction. Flags say which members of the other parts are valid (half.h).
 struct half_core {
 	u32 acked;          // the highest ACK of the receiver: that of its last segment, too
 	u32 end;            // where the newest run of segments ends, with `runs_len`
 	u32 last_nxt;       // SND.NXT after the receiver's last segment,
 	u32 last_val;       // and its TSval
 	u32 last_ecr;       // and TSecr
-	u32 last_data_at;   // the last segment with data: the low half, as of `newest_stamp_at`
+	u32 last_data_at;   // the last segment with data: low half, as that of `newest_stamp_at`
 	u32 newest_stamp_at; // the first segment with the sender's newest TSval
 	u32 flags;
 	u16 last_window;
@@ -75,13 +76,13 @@ struct half_acks {
 // For some packets.
 struct half_rest {
 	struct shown shown_lately[MOST_SHOWN];
-	u64 bytes;          // of data that has passed, retransmissions included, when `end` was `counted`
+	u64 bytes;          // of data that had passed when `end` was `counted`, retransmissions included
 	u64 hold_from;      // with HALF_HOLD_FROM: nothing is held before so many bytes are acknowledged
 	u64 flight_from;    // the bytes that were acknowledged at `flight_since`
 	u64 first_stamp_at;
 	u64 refresh_at, refresh_ticks_per_sec;
 	u32 counted;
-	u32 last_data_era, newest_stamp_era; // high halves of times that are not of the flow's era
+	u32 last_data_era, newest_stamp_era; // without HALF_DATA_ERA, HALF_STAMP_ERA: the high halves
 	u32 newest_stamp;   // with HALF_STAMP_APART: the sender's newest TSval
 	u32 first_stamp;
 	u32 refresh_stale, refresh_value;
@@ -121,10 +122,10 @@ struct half_rest {
 #define HALF_STAMP_APART 0x800000 // the sender's newest TSval is not `last_val` of the other half, but `newest_stamp`
 #define HALF_DATA_ERA 0x1000000   // `last_data_at` is of the flow's era,
 #define HALF_STAMP_ERA 0x2000000  // and so is `newest_stamp_at`
-#define HALF_COUNTED 0x4000000    // the data of this packet are counted by `end`
+#define HALF_COUNTED 0x4000000    // while a packet is handled: `end` counts its data
 #define HALF_HOLD_FROM 0x8000000  // `hold_from` is valid
 
-// The state of a connection. Packets that only continue a connection need the first 128 bytes of it, in either direction.
+// The state of a connection. The members are ordered by how often packets need them, in cache lines.
 struct flow {
 	struct bpf_spin_lock lock;
 	u32 epoch; // of the link, when the last segment passed
@@ -159,10 +160,10 @@ struct flow {
 	struct half_rest incoming_rest;
 };
 
-// While the link is up, packets of an established flow, of either direction, need the first 128 bytes: from `lock` to `incoming`. ACKs of
-// something new also need the 64 bytes of `half_acks` of their half, and an entry of `shown_lately`: 208 bytes. Packets of each round trip
-// that measure it need the line of `latest`; those that begin a new era, once in 4.3 seconds, keep the old one in four places.
-// src/tests/cache_lines.rs tests this.
+// While the link is up, all packets of an established flow, of either direction, need the first 128 bytes: from `lock` to `incoming`. ACKs
+// of something new also need the 64 bytes of `half_acks` of their half, and an entry of `shown_lately`: 208 bytes. Some packets of each
+// round trip measure it, and need the line of `latest`; one in 4.3 seconds begins an era, and stores the high halves of times apart; and one
+// in a gigabyte of data counts them (`grow_end`). src/tests/cache_lines.rs tests this.
 //
 // In the kernel, `nxt` begins a cache line: a value of the hash table begins 96 bytes after an aligned address (since Linux 6.1, on
 // 64-bit machines). The first 32 bytes share their line with the key.

@@ -5,7 +5,8 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{
-    Ends, Entry, FRAME_LEN, Finding, Flow, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector, Verdict,
+    Ends, Entry, FRAME_LEN, Finding, Flow, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector,
+    Verdict,
 };
 
 mod c {
@@ -55,7 +56,7 @@ mod c {
             ack: u32,
             direction: u32,
         );
-        pub(super) fn flow_note_frame(flow: *mut Flow, frame: *const [u8; FRAME_LEN], direction: u32);
+        pub(super) fn flow_note_frame(flow: *mut Flow, frame: *const [u8; FRAME_LEN], now: u64, direction: u32);
         pub(super) fn flow_selects(selector: *const Selector, ends: *const Ends) -> u32;
         pub(super) fn flow_diverts(course: u32, rule: u32, is_tcp: u32) -> u32;
     }
@@ -164,10 +165,10 @@ pub(crate) fn lower(flow: &Flow, direction: u8, packet: &Packet, ack: u32) -> Ve
     verdict
 }
 
-/// Notes the Ethernet header of a packet.
-pub(crate) fn note_frame(flow: &mut Flow, direction: u8, frame: &[u8; FRAME_LEN]) {
+/// Notes the Ethernet header of a packet; `now` in ns.
+pub(crate) fn note_frame(flow: &mut Flow, now: u64, direction: u8, frame: &[u8; FRAME_LEN]) {
     // SAFETY: as above.
-    unsafe { c::flow_note_frame(flow, frame, direction.into()) }
+    unsafe { c::flow_note_frame(flow, frame, now, direction.into()) }
 }
 
 /// Notes a segment of an entry without details. Returns whether the flow needs details from now on.

@@ -179,10 +179,7 @@ impl FlowRecord {
 
     /// The window shifts that a flow which packets have shown here lacks, by the direction of the ACKs.
     pub fn missing_shifts(&self, known: &Flow) -> impl Iterator<Item = (Direction, u8)> {
-        let halves = [
-            (Direction::Outgoing, &self.outgoing),
-            (Direction::Incoming, &self.incoming),
-        ];
+        let halves = [(Direction::Outgoing, &self.outgoing), (Direction::Incoming, &self.incoming)];
         let is_same =
             self.may_be(known) && halves.iter().all(|(direction, record)| record.is_near(known.half(*direction)));
         let missing = halves.map(|(direction, record)| {

@@ -71,11 +71,12 @@ const PINNED: &[&str] = &[
     "counters",
 ];
 
-/// The sources that determine the layout of maps. A change of any word leads to other pins, and a fresh start.
-const LAYOUT: [&str; 5] = [
+/// The sources that determine the layout of maps and the meaning of their members. A change of any word leads to other pins, and a fresh start.
+const LAYOUT: [&str; 6] = [
     include_str!("../bpf/gateway/records.h"),
     include_str!("../bpf/gateway/state.h"),
     include_str!("../../flow/c/state.h"),
+    include_str!("../../flow/c/half.h"),
     include_str!("../../flow/c/packet.h"),
     include_str!("../../flow/c/course.h"),
 ];

@@ -263,7 +263,13 @@ impl Half {
     }
 
     /// The sender may be waiting for held ACKs.
-    pub(super) fn flush(&self, now: Instant, at: At, flow: FlowHalf<'_>, path: &mut impl FlowTable) -> Option<Injected> {
+    pub(super) fn flush(
+        &self,
+        now: Instant,
+        at: At,
+        flow: FlowHalf<'_>,
+        path: &mut impl FlowTable,
+    ) -> Option<Injected> {
         let acked = flow.acked().filter(|_| flow.is_held())?;
         let packet = flow.ack_up_to(acked, at.receiver())?;
         let hold_from = hold_back::resume_after_flush(flow, acked - flow.shown());

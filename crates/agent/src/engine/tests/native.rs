@@ -51,12 +51,14 @@ impl Native {
             Finding::FlowUnseen | Finding::FlowEnds => None,
         };
         let Some(flow) = flow else { return (Verdict::Pass, None) };
-        if !flow.is_exempt() {
-            comparison::note_frame(flow, direction, frame(connection));
-        }
         let link = Link::new(link);
         let environment = Environment { now, link: &link, rules: &self.rules };
-        flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
+        let handled =
+            flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form);
+        if !flow.is_exempt() {
+            comparison::note_frame(flow, now, direction, frame(connection));
+        }
+        handled
     }
 
     pub(super) fn forget(&mut self, connection: Connection) {
