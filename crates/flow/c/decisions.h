@@ -122,7 +122,7 @@ INLINE int ends_host_silence(const volatile struct rules *rules, const struct ha
 INLINE int ends_peer_silence(const struct half *half, const struct packet *packet, int kind)
 {
 	return half->core->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) &&
-	       packet->ack - half->acks->resumed_from > half->acks->longest_segment;
+	       packet->ack - half->rest->resumed_from > half->acks->longest_segment;
 }
 
 // Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): a retransmission that is the first segment
@@ -143,7 +143,7 @@ INLINE void note_resumption(const struct half *half, const struct half *other, c
 
 	if (half->core->window_shift == UNKNOWN_SHIFT || before(shown, packet->seq) || shown - packet->seq > largest_window(half))
 		return;
-	half->acks->resumed_from = packet->seq;
+	half->rest->resumed_from = packet->seq;
 	half->core->flags |= HALF_RESUMED;
 }
 
@@ -412,7 +412,7 @@ INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *
 	FORGET(is_first, packet->seq);
 	if (!is_first)
 		return 0;
-	*from = direction == INCOMING ? shown_ack(half) : half->acks->resumed_from;
+	*from = direction == INCOMING ? shown_ack(half) : half->rest->resumed_from;
 	int is_cut = holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, *from);
 
 	FORGET(is_cut, packet->seq);

@@ -51,13 +51,14 @@ INLINE void expand_side(const struct half *half, const struct side *side, u64 se
 	core->runs_len = has_end;
 	acks->advanced_at = has_end ? seen_at : 0;
 	acks->bytes_acked = rest->bytes = side->bytes_acked;
-	acks->flight_since = acks->flush_at = 0;
-	acks->shown = acks->flight_bytes = acks->withheld = acks->lowered = acks->resumed_from = 0;
+	acks->flight_since = acks->flight_from = acks->flush_at = 0;
+	acks->shown = acks->flight_bytes = acks->lowered = 0;
 	acks->longest_segment = side->longest_segment;
 	acks->shown_every = acks->shown_next = acks->shown_len = 0;
-	rest->hold_from = rest->flight_from = rest->first_stamp_at = rest->refresh_at = rest->refresh_ticks_per_sec = 0;
+	rest->hold_from = rest->first_stamp_at = rest->refresh_at = rest->refresh_ticks_per_sec = 0;
 	rest->last_data_era = rest->newest_stamp_era = rest->newest_stamp = rest->first_stamp = 0;
-	rest->refresh_stale = rest->refresh_value = rest->most_window = rest->flushed_from = rest->sack_len = 0;
+	rest->refresh_stale = rest->refresh_value = rest->most_window = rest->flushed_from = 0;
+	rest->withheld = rest->resumed_from = rest->sack_len = 0;
 }
 
 // Makes a flow from an entry. Elements of arrays beyond their lengths are not changed.

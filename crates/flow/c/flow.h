@@ -61,7 +61,7 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 		note_probe(flow, verdict, direction);
 	note_stage(flow, packet, direction);
 	if (verdict->withhold)
-		acks.acks->withheld++;
+		acks.rest->withheld++;
 	if (verdict->lower)
 		acks.acks->lowered++;
 }

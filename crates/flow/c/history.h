@@ -281,7 +281,7 @@ INLINE void note_flight(const struct half *half, const struct flow *flow, u64 no
 
 		if (elapsed < round_trip)
 			return;
-		u64 bytes = half->acks->bytes_acked - half->rest->flight_from;
+		u64 bytes = half->acks->bytes_acked - half->acks->flight_from;
 
 		if (bytes > 0xffffffff)
 			bytes = 0xffffffff;
@@ -298,6 +298,6 @@ INLINE void note_flight(const struct half *half, const struct flow *flow, u64 no
 		}
 	}
 	half->acks->flight_since = now;
-	half->rest->flight_from = half->acks->bytes_acked;
+	half->acks->flight_from = half->acks->bytes_acked;
 	half->acks->shown_every = shown_every(flow);
 }

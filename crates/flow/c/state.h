@@ -56,18 +56,18 @@ struct half_core {
 	u8 runs_len;
 };
 
-// For ACKs of something new, and for ACKs that are withheld or lowered.
+// For ACKs of something new, and for ACKs that are lowered.
 struct half_acks {
 	u64 advanced_at;    // the last ACK of something new
 	u64 bytes_acked;    // since the first ACK that was seen
-	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then
+	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then,
+	u64 flight_from;    // when so many bytes were acknowledged
 	u64 flush_at;       // held ACKs are to be flushed then; 0 without HALF_TO_FLUSH
 	u32 shown;          // with HALF_BEHIND: the highest ACK that the sender was shown
 	u32 start;          // of the newest run
 	u32 longest_segment;
 	u32 flight_bytes;   // in flight during the last round trip; 0 if unknown, or if the flow is fast
-	u32 withheld, lowered; // ACKs
-	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
+	u32 lowered;        // ACKs
 	u16 shown_every;    // ACKs within so much time share an entry, in units of 65,536 ns
 	u8 shown_next;      // where the next entry of `shown_lately`, a ring, goes
 	u8 shown_len;
@@ -78,7 +78,6 @@ struct half_rest {
 	struct shown shown_lately[MOST_SHOWN];
 	u64 bytes;          // of data that had passed when `end` was `counted`, retransmissions included
 	u64 hold_from;      // with HALF_HOLD_FROM: nothing is held before so many bytes are acknowledged
-	u64 flight_from;    // the bytes that were acknowledged at `flight_since`
 	u64 first_stamp_at;
 	u64 refresh_at, refresh_ticks_per_sec;
 	u32 counted;
@@ -88,6 +87,8 @@ struct half_rest {
 	u32 refresh_stale, refresh_value;
 	u32 most_window;    // the sender is shown no larger one, in bytes
 	u32 flushed_from;   // `shown` before a flush that no data has followed
+	u32 withheld;       // ACKs
+	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
 	u32 sack_len;       // with HALF_SACK
 	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
 	struct run older_runs[OLDER_RUNS]; // the newest one first

@@ -252,7 +252,7 @@ impl Flow {
 
     /// The number of ACKs withheld.
     pub const fn withheld(&self) -> u32 {
-        self.outgoing_acks.withheld.wrapping_add(self.incoming_acks.withheld)
+        self.outgoing_rest.withheld.wrapping_add(self.incoming_rest.withheld)
     }
 
     /// The number of ACKs lowered.

@@ -130,7 +130,7 @@ impl Half<'_> {
     /// has received, if known; a retransmission after a long silence shows the ACK itself.
     pub fn may_be_received(&self, since: Instant, echo: Option<u32>) -> Vec<Seq> {
         if self.has(HALF_RESUMED) {
-            return vec![Seq::new(self.acks.resumed_from)];
+            return vec![Seq::new(self.rest.resumed_from)];
         }
         let shown = self.shown_lately();
         // ACKs that were shown after the sender's last data share the last place. Without an echo they count as lost.

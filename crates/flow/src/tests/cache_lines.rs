@@ -164,7 +164,7 @@ impl Transfer {
         let mut parts = usual_parts(direction, has_data, before);
         let bytes: usize = parts.iter().map(|(_, part)| part.len()).sum();
         assert_eq!(bytes, if has_data { FOR_EVERY_PACKET } else { FOR_ACKS });
-        let measured = parts_of_measurements(direction, before, &self.flow);
+        let measured = parts_of_measurements(before, &self.flow);
         self.packets += 1;
         self.measuring += u32::from(!measured.is_empty());
         self.lowered += u32::from(outcome.packet != *sent);
@@ -231,16 +231,12 @@ fn usual_parts(direction: Direction, has_data: bool, before: &Flow) -> Vec<Part>
     parts
 }
 
-/// The additional needs of a packet that begins or ends a measurement: of the round trip, or of the bytes in flight.
-fn parts_of_measurements(direction: Direction, before: &Flow, after: &Flow) -> Vec<Part> {
+/// The additional needs of a packet that begins or ends a measurement of the round trip.
+fn parts_of_measurements(before: &Flow, after: &Flow) -> Vec<Part> {
     let mut parts = Vec::new();
     if (before.flags ^ after.flags) & !(TRIP_HEARD_ERA as u16) != 0 {
         let from = offset_of!(Flow, latest);
         parts.push(("the line of round trips", from..from + LINE));
-    }
-    if before.half(direction).acks.flight_since != after.half(direction).acks.flight_since {
-        let from = offsets_of_half(direction).1 + offset_of!(HalfRest, flight_from);
-        parts.push(("where the flight began", from..from + size_of::<u64>()));
     }
     parts
 }
@@ -281,6 +277,6 @@ fn packets_of_a_healthy_link_need_few_cache_lines() {
         assert!(transfer.lowered > 150, "{data:?}: {} ACKs were lowered", transfer.lowered);
         assert!(transfer.measuring > 0 && transfer.measuring * 10 < transfer.packets, "{}", transfer.measuring);
         assert_eq!(transfer.eras, 1);
-        assert_eq!(transfer.needed.len(), 10, "{:?}", transfer.needed);
+        assert_eq!(transfer.needed.len(), 9, "{:?}", transfer.needed);
     }
 }
