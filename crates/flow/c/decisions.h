@@ -471,8 +471,11 @@ INLINE void take_ack(struct flow *flow, const struct link *link, const volatile 
 	BARRIER();
 	note_stamp(other, half, packet, newest);
 	BARRIER();
-	if (kind == ADVANCING)
+	if (kind == ADVANCING) {
+		verdict->advances = 1;
 		note_flight(half, flow, now);
+	}
+	FORGET(kind, packet->seq);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
 
 	FORGET(is_stalled, packet->seq);

@@ -49,10 +49,7 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 		return;
 	}
 	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&outgoing, packet)) {
-		u32 acked = acks.core->acked, was_acked = acks.core->flags & HALF_ACKED;
-
 		take_segment(flow, link, rules, packet, verdict, direction);
-		verdict->advances = was_acked && before(acked, acks.core->acked);
 		update_predictions(flow, link, rules, key, packet, verdict, own, other, link_is_calm, direction);
 	} else {
 		catch_up(flow, link);
