@@ -75,8 +75,12 @@ INLINE void note_frame(struct __sk_buff *skb, struct flow *flow, u64 now, int di
 		return;
 	u32 check = check_of(frame, now), *noted = frame_check(flow, direction);
 
-	if (*noted != check && !bpf_skb_load_bytes(skb, 0, frame_of(flow, direction), FRAME_LEN))
-		*noted = check;
+	if (*noted == check)
+		return;
+	// If another processor stores another header at the same time, the check may be of that one, until the era ends.
+	WRITE_ONCE(*noted, 0);
+	if (!bpf_skb_load_bytes(skb, 0, frame_of(flow, direction), FRAME_LEN))
+		WRITE_ONCE(*noted, check);
 }
 
 // Decides on a packet that was read.

@@ -181,7 +181,8 @@ INLINE u64 bytes_passed(const struct half *half)
 }
 
 #define GIGABYTE (1u << 30)
-// A run that has grown beyond a multiple of a gigabyte keeps whole segments of half of one: more than any window.
+// A run that has grown beyond a multiple of a gigabyte keeps whole segments of half of one. Of a larger window (RFC 7323 permits a gigabyte) nothing
+// may be held back then.
 #define LONGEST_RUN (GIGABYTE / 2)
 
 // Moves the end of the newest run without counting.

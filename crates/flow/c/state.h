@@ -76,11 +76,13 @@ struct half_acks {
 // For some packets.
 struct half_rest {
 	struct shown shown_lately[MOST_SHOWN];
-	u64 bytes;          // of data that had passed when `end` was `counted`, retransmissions included
 	u64 hold_from;      // with HALF_HOLD_FROM: nothing is held before so many bytes are acknowledged
 	u64 first_stamp_at;
 	u64 refresh_at, refresh_ticks_per_sec;
+	// For data that begin a run.
+	u64 bytes;          // of data that had passed when `end` was `counted`, retransmissions included
 	u32 counted;
+	struct run older_runs[OLDER_RUNS]; // the newest one first
 	u32 last_data_era, newest_stamp_era; // without HALF_DATA_ERA, HALF_STAMP_ERA: the high halves
 	u32 newest_stamp;   // with HALF_STAMP_APART: the sender's newest TSval
 	u32 first_stamp;
@@ -91,7 +93,6 @@ struct half_rest {
 	u32 resumed_from;   // with HALF_RESUMED: the sender's SND.UNA
 	u32 sack_len;       // with HALF_SACK
 	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
-	struct run older_runs[OLDER_RUNS]; // the newest one first
 	u32 unused;
 };
 
@@ -176,6 +177,8 @@ _Static_assert(sizeof(struct half_acks) == 64, "ACKs of something new need a cac
 _Static_assert(__builtin_offsetof(struct flow, latest) % 64 == 32, "a measurement needs a cache line");
 _Static_assert(__builtin_offsetof(struct flow, outgoing_rest) % 16 == 0, "an entry of `shown_lately` is in one cache line");
 _Static_assert(sizeof(struct half_rest) % 16 == 0, "an entry of `shown_lately` is in one cache line");
+_Static_assert(__builtin_offsetof(struct half_rest, bytes) % 64 == 32, "data that begin a run need two cache lines");
+_Static_assert(__builtin_offsetof(struct half_rest, last_data_era) % 64 == 0, "data that begin a run need two cache lines");
 
 // The 128 bytes of a connection's state that every packet needs, for tables of many connections. The rest, a `struct flow`, is separate,
 // for connections that need it (entry.h).
