@@ -32,7 +32,7 @@ use raw::Raw;
 /// Later than anything that happens.
 const FOREVER: Instant = Instant::from_secs(1_000_000);
 
-/// Each start of the agent waits for the verifier. Linux 6.18 processes 16,000 instructions of `egress`; it was 222,000
+/// Each start of the agent waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`; it was 222,000
 /// before decisions were forgotten (`FORGET` of `types.h`).
 // Claim: The verifier processes less than 40,000 instructions of each program of the flow path.
 #[test]
