@@ -41,7 +41,8 @@ pub use config::{
     UnreportedMtu, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{
-    AccurateEcnSeen, AfterRetransmit, Connection, EcnFeedback, Event, IcmpEffect, Opening, Resumption, Transmit,
+    AccurateEcnSeen, AfterRetransmit, Connection, EcnFeedback, Event, Fin, IcmpEffect, Opening, Resumption, Snapshot,
+    Transmit,
 };
 pub use counters::{Counters, Disposition, Reason};
 pub use ecn::EcnField;

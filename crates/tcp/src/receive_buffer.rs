@@ -110,6 +110,27 @@ impl ReceiveBuffer {
         Some(next.split_to(len))
     }
 
+    /// Data in order that was not read, in chunks.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = &Bytes> {
+        self.next.iter().chain(self.behind.iter())
+    }
+
+    /// Data out of order, from the lowest on: pieces with their sequence numbers.
+    pub(crate) fn out_of_order(&self) -> impl Iterator<Item = (Seq, Bytes)> + '_ {
+        self.out_of_order.blocks.iter().flat_map(|block| {
+            block.pieces.iter().scan(block.range.start, |seq, piece| {
+                let at = *seq;
+                *seq += piece.len() as u32;
+                Some((at, piece.clone()))
+            })
+        })
+    }
+
+    /// The sequence number of a FIN out of order.
+    pub(crate) fn fin_out_of_order(&self) -> Option<Seq> {
+        self.out_of_order.fin.map(|fin| fin.seq)
+    }
+
     pub(crate) fn discard_all(&mut self) {
         *self = Self::default();
     }

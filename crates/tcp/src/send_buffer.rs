@@ -107,6 +107,11 @@ impl SendBuffer {
         self.stored.chunks.front().map(|chunk| chunk.slice(..1))
     }
 
+    /// The data, in chunks.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {
+        self.stored.chunks.iter()
+    }
+
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

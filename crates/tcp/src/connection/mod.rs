@@ -45,6 +45,7 @@ mod receive;
 mod resume;
 mod sack;
 mod send_room;
+mod snapshot;
 mod timeout;
 mod undo;
 mod verbs;
@@ -82,6 +83,7 @@ pub use events::Event;
 pub use icmp::IcmpEffect;
 pub use open::Opening;
 pub use resume::Resumption;
+pub use snapshot::{Fin, Snapshot};
 pub use verbs::AfterRetransmit;
 
 /// One TCP connection. See the module documentation for the order of calls.

@@ -11,7 +11,7 @@ use siphasher::sip::SipHasher24;
 
 use super::{ConnectionId, Endpoint, Handshake, hash};
 use crate::config::Config;
-use crate::connection::{Connection, Opening, Resumption};
+use crate::connection::{Connection, Opening, Resumption, Snapshot};
 use crate::ecn::EcnField;
 
 /// The dynamic ports (RFC 6335 section 6).
@@ -109,6 +109,22 @@ impl Endpoint {
         config: Arc<Config>,
         resumption: &Resumption,
     ) -> Result<ConnectionId, ConnectError> {
+        self.check_resumption(resumption)?;
+        Ok(self.insert(Connection::resume(now, config, resumption), Handshake::Done))
+    }
+
+    /// Continues a connection of another endpoint with the data in its buffers ([`Connection::restore`]).
+    pub fn restore(
+        &mut self,
+        now: Instant,
+        config: Arc<Config>,
+        snapshot: &Snapshot,
+    ) -> Result<ConnectionId, ConnectError> {
+        self.check_resumption(&snapshot.resumption)?;
+        Ok(self.insert(Connection::restore(now, config, snapshot), Handshake::Done))
+    }
+
+    fn check_resumption(&self, resumption: &Resumption) -> Result<(), ConnectError> {
         let Resumption { local, remote, .. } = *resumption;
         if local.port() == 0 || remote.port() == 0 || !is_unicast(remote.ip()) {
             return Err(ConnectError::BadRemote { remote });
@@ -119,7 +135,7 @@ impl Endpoint {
         if self.find(local, remote).is_some() {
             return Err(ConnectError::InUse { local, remote });
         }
-        Ok(self.insert(Connection::resume(now, config, resumption), Handshake::Done))
+        Ok(())
     }
 
     /// RFC 6528: a clock of 4 us and a hash of the connection with a secret.

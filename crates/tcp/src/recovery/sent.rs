@@ -39,6 +39,11 @@ impl Sent {
         Self { seq, payload, sent_at, flags: 0, sacked: false, lost: false, copies: Copies::None, departure: None }
     }
 
+    /// Data that another endpoint has sent, once or more, and that is in flight.
+    pub(crate) fn restored(at: Instant, seq: Seq, payload: Bytes) -> Self {
+        Self { copies: Copies::Earlier, ..Self::new(at, seq, payload) }
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.payload.len() as u32 + (self.flags() & (Flags::SYN | Flags::FIN)).bits().count_ones()
     }
