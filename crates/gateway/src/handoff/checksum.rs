@@ -17,12 +17,12 @@ const TABLE: [u32; 256] = {
     table
 };
 
-pub(super) fn crc32(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| crc >> 8 ^ TABLE[((crc ^ u32::from(byte)) & 0xff) as usize])
 }
 
 /// The bytes before the checksum at the end, if it is correct.
-pub(super) fn checked(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn checked(bytes: &[u8]) -> Option<&[u8]> {
     let (body, sum) = bytes.split_last_chunk::<4>()?;
     (crc32(body) == u32::from_be_bytes(*sum)).then_some(body)
 }

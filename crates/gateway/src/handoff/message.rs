@@ -10,7 +10,7 @@ use super::checksum::{checked, crc32};
 ///
 /// On the wire, in network byte order: two bytes that mark it, version and kind (1 each), id (8), the family of the mobile host's address
 /// (4 or 6, 1 byte), that address (4 or 16); in *give* and *taken* the index of the record (2), in *give* also the number of records (2)
-/// and the record; and the CRC-32 of all preceding bytes (4).
+/// and the record; in *elsewhere* the number of the later request (8); and the CRC-32 of all preceding bytes (4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// The number of the request, or of the one that it answers. One supervisor host's requests have growing numbers.
@@ -28,13 +28,19 @@ pub enum Body {
     Ask,
     /// The sender has none.
     None,
+    /// The sender knows of a later request, and has no more to do with this one: the mobile host has moved on.
+    Elsewhere {
+        /// The number of that request.
+        newest: u64,
+    },
     /// One of them.
     Give {
         /// Its index, from 0.
         index: u16,
         /// The number of records.
         count: u16,
-        /// A [`ConnectionRecord`](super::ConnectionRecord) of a split connection, or an [`Unsplit`](super::Unsplit) of one that is not.
+        /// A [`ConnectionRecord`](super::ConnectionRecord) of a split connection, a [`Piece`](super::Piece) of one with its buffers, or an
+        /// [`Unsplit`](super::Unsplit) of one that is not split.
         record: Bytes,
     },
     /// Confirms the arrival of a record.
@@ -80,6 +86,7 @@ const ASK: u8 = 1;
 const NONE: u8 = 2;
 const GIVE: u8 = 3;
 const TAKEN: u8 = 4;
+const ELSEWHERE: u8 = 5;
 
 impl Message {
     /// The version that this code writes and reads.
@@ -97,6 +104,7 @@ impl Message {
         out.put_u8(match self.body {
             Body::Ask => ASK,
             Body::None => NONE,
+            Body::Elsewhere { .. } => ELSEWHERE,
             Body::Give { .. } => GIVE,
             Body::Taken { .. } => TAKEN,
         });
@@ -113,6 +121,7 @@ impl Message {
         }
         match &self.body {
             Body::Ask | Body::None => {}
+            Body::Elsewhere { newest } => out.put_u64(*newest),
             Body::Give { index, count, record } => {
                 out.put_u16(*index);
                 out.put_u16(*count);
@@ -154,6 +163,10 @@ impl Message {
         let body = match kind {
             ASK => Body::Ask,
             NONE => Body::None,
+            ELSEWHERE => match rest.try_get_u64() {
+                Ok(newest) => Body::Elsewhere { newest },
+                Err(_) => return Ok(None),
+            },
             GIVE => {
                 let (Ok(index), Ok(count)) = (rest.try_get_u16(), rest.try_get_u16()) else { return Ok(None) };
                 if index >= count {
@@ -186,6 +199,7 @@ mod tests {
         let body = prop_oneof![
             Just(Body::Ask),
             Just(Body::None),
+            any::<u64>().prop_map(|newest| Body::Elsewhere { newest }),
             any::<u16>().prop_map(|index| Body::Taken { index }),
             (any::<u16>(), 1_u16.., prop::collection::vec(any::<u8>(), 0..2_000))
                 .prop_map(|(index, count, record)| Body::Give { index: index % count, count, record: record.into() }),
@@ -217,7 +231,7 @@ mod tests {
             let mut bytes = bytes;
             if is_sealed && bytes.len() >= 13 {
                 bytes[..3].copy_from_slice(b"HO\x01");
-                (bytes[3], bytes[12]) = (bytes[3] % 5, bytes[12] % 3 + 4);
+                (bytes[3], bytes[12]) = (bytes[3] % 6, bytes[12] % 3 + 4);
                 bytes.extend(crc32(&bytes).to_be_bytes());
             }
             if let Ok(message) = Message::parse(&bytes) {

@@ -230,7 +230,7 @@ impl HalfRecord {
         Self { resumption, snd_max, is_fin_sent: self.is_fin_sent || other.is_fin_sent }
     }
 
-    fn flags(&self) -> u16 {
+    pub(super) fn flags(&self) -> u16 {
         let resumption = &self.resumption;
         [
             (resumption.window_scales.is_some(), SCALED),
@@ -246,7 +246,7 @@ impl HalfRecord {
         .fold(0, |flags, (_, flag)| flags | flag)
     }
 
-    fn emit(&self, out: &mut BytesMut) {
+    pub(super) fn emit(&self, out: &mut BytesMut) {
         let resumption = &self.resumption;
         for seq in [resumption.snd_una, self.snd_max, resumption.rcv_nxt] {
             out.put_u32(seq.value());
@@ -264,7 +264,12 @@ impl HalfRecord {
     }
 
     /// Parses a half, whose presence the caller has checked.
-    fn parse(body: &mut &[u8], flags: u16, local: SocketAddr, remote: SocketAddr) -> Result<Self, RecordError> {
+    pub(super) fn parse(
+        body: &mut &[u8],
+        flags: u16,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<Self, RecordError> {
         let (snd_una, snd_max, rcv_nxt) =
             (Seq::new(body.get_u32()), Seq::new(body.get_u32()), Seq::new(body.get_u32()));
         let (snd_wnd, snd_mss, rcv_mss) = (body.get_u32(), body.get_u16(), body.get_u16());

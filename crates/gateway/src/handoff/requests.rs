@@ -242,7 +242,7 @@ impl RecordRequests {
         let Message { id, mobile, body } = message;
         match body {
             Body::Ask => self.handle_question(peer, mobile, id),
-            Body::None => self.note_answer(now, peer, mobile, id, None),
+            Body::None | Body::Elsewhere { .. } => self.note_answer(now, peer, mobile, id, None),
             Body::Give { index, count, record } => {
                 let is_asked = self.hosts.get(&mobile).is_some_and(|host| host.id == id);
                 if is_asked {

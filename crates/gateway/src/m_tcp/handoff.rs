@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Action, Connection, Direction, Injected, Verdict};
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_wire::{Flags, Packet};
 
 use super::MTcp;
 use super::mtb::{Mtb, RESTART_SEGMENTS};
-use crate::handoff::{ConnectionRecord, Event, HalfRecord, HandoffConfig, RecordRequests, Whereabouts};
+use crate::handoff::{ConnectionRecord, Event, HalfRecord, HandoffConfig, RecordRequests, Whereabouts, refusal_of};
 use crate::split::Side;
 use crate::stragglers::STRAGGLERS;
 
@@ -306,24 +306,10 @@ impl MTcp {
 
     /// Resets a connection whose state is lost, at the sender of `packet`. The other end is reset when it sends.
     fn refuse(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &Packet) -> Verdict {
-        let Some(segment) = packet.tcp().filter(|segment| !segment.flags.contains(Flags::RST)) else {
-            return Verdict::Drop;
-        };
-        if !segment.flags.contains(Flags::ACK) {
-            return Verdict::Drop;
+        if let Some(packet) = refusal_of(packet) {
+            self.ready.push_back(Injected { direction: direction.opposite(), packet });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refused" });
         }
-        let reset = Segment {
-            src_port: segment.dst_port,
-            dst_port: segment.src_port,
-            seq: segment.ack,
-            ack: Seq::default(),
-            flags: Flags::RST,
-            window: 0,
-            ..Segment::default()
-        };
-        let packet = Packet::new(packet.dst, packet.src, reset);
-        self.ready.push_back(Injected { direction: direction.opposite(), packet });
-        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refused" });
         Verdict::Drop
     }
 

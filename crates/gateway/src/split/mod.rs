@@ -12,20 +12,28 @@
 //!   gets its RST; if the mobile host is silent, the node does not answer until its own SYNs are used up. M-TCP's authors complete one
 //!   handshake first, and accept a connection that may never be established; `lock_step: false` does that.
 //! - **Connections older than the node**, or beyond [`SplitConfig::most`], pass unchanged.
-//! - **When the mobile host moves to another node**, the halves stay where they are. Only [`crate::m_tcp`] hands them on.
+//! - **When the mobile host moves to another node**, its connections follow with the data in their buffers, if the two nodes are peers
+//!   ([`SplitConfig::handoff`]); see `handoff.rs`. Otherwise the halves stay where they are.
 
 mod half;
+mod handoff;
+mod kept;
+mod records;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Stored, Verdict};
+use holdover_filter::{
+    Action, Connection, ControlMessage, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored, Verdict,
+};
 use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption, reset_for};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 
+use crate::handoff::{HandoffConfig, RecordAge, salt_of};
 use half::Half;
+use handoff::Peers;
 
 /// A half of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,13 +82,15 @@ pub struct SplitConfig {
     pub lock_step: bool,
     /// The most connections that are split at once.
     pub most: usize,
+    /// How connections move between nodes, with the data in their buffers; `None` if they do not.
+    pub handoff: Option<HandoffConfig>,
 }
 
 impl SplitConfig {
-    /// The same TCP on both sides, in lock step, for up to 10,000 connections.
+    /// The same TCP on both sides, in lock step, for up to 10,000 connections, which do not move.
     pub fn with(tcp: Config) -> Self {
         let tcp = Arc::new(tcp);
-        Self { fixed: Arc::clone(&tcp), mobile: tcp, lock_step: true, most: 10_000 }
+        Self { fixed: Arc::clone(&tcp), mobile: tcp, lock_step: true, most: 10_000, handoff: None }
     }
 
     /// Why the mechanism would do nothing, if so.
@@ -97,6 +107,16 @@ pub(crate) struct Pair {
     syn: Option<(Side, Packet)>,
     /// Whether the end of the other side's data was passed on to this one.
     is_shut: [bool; 2],
+    /// Its age, if it may be handed on.
+    age: RecordAge,
+    /// Taken over from another node, and the mobile host has not been noticed here since.
+    is_unheard: bool,
+}
+
+impl Pair {
+    fn new(ids: [Option<ConnectionId>; 2]) -> Self {
+        Self { ids, syn: None, is_shut: [false; 2], age: RecordAge::default(), is_unheard: false }
+    }
 }
 
 /// The filter of I-TCP, and the two halves of [`crate::m_tcp`]. See the [module](self).
@@ -109,6 +129,10 @@ pub struct Split {
     changed: BTreeSet<Connection>,
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
+    /// The handoff of connections, if enabled.
+    peers: Option<Peers>,
+    /// Mobile hosts that are present, as reported by the layers below.
+    here: BTreeSet<IpAddr>,
 }
 
 impl Split {
@@ -118,6 +142,8 @@ impl Split {
     /// A node without state. Initial sequence numbers are derived from `secret`.
     pub fn new(config: SplitConfig, secret: [u8; 16]) -> Self {
         Self {
+            peers: config.handoff.clone().map(|config| Peers::new(config, salt_of(secret))),
+            here: BTreeSet::new(),
             config,
             halves: [Half::new(secret), Half::new(secret.map(|byte| !byte))],
             pairs: BTreeMap::new(),
@@ -180,7 +206,7 @@ impl Split {
         let is_whole = !ids.contains(&None);
         if is_whole {
             let is_shut = halves.map(|resumption| resumption.is_sent_all);
-            self.pairs.insert(connection, Pair { ids, syn: None, is_shut });
+            self.pairs.insert(connection, Pair { is_shut, ..Pair::new(ids) });
         }
         is_whole
     }
@@ -202,8 +228,8 @@ impl Split {
         })
     }
 
-    /// A SYN begins a connection: the other half is opened first, or at once.
-    fn open(&mut self, now: Instant, connection: Connection, from: Side, packet: &Packet) -> Verdict {
+    /// A SYN begins a connection: the other half is opened first, or at once. `opened`: see [`RecordAge`].
+    fn open(&mut self, now: Instant, connection: Connection, from: Side, packet: &Packet, opened: u64) -> Verdict {
         if self.pairs.len() >= self.config.most {
             return Verdict::Pass;
         }
@@ -218,7 +244,8 @@ impl Split {
         half.enter(id, connection);
         let mut ids = [None; 2];
         ids[to as usize] = Some(id);
-        self.pairs.insert(connection, Pair { ids, syn: Some((from, packet.clone())), is_shut: [false; 2] });
+        let age = RecordAge { opened, epoch: 0 };
+        self.pairs.insert(connection, Pair { syn: Some((from, packet.clone())), age, ..Pair::new(ids) });
         if !self.config.lock_step {
             self.answer(now, connection);
         }
@@ -390,8 +417,11 @@ impl Split {
         let from = Side::of_sender(direction);
         let is_first = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
         let Some(pair) = self.pairs.get_mut(&connection) else {
-            return if is_first { self.open(now, connection, from, packet) } else { Verdict::Pass };
+            let opened = self.peers.as_ref().map_or(0, |peers| peers.owned_by(connection.mobile().ip()));
+            return if is_first { self.open(now, connection, from, packet, opened) } else { Verdict::Pass };
         };
+        // Another connection between the same ports is newer than every record of this one.
+        let next_opened = pair.age.opened.saturating_add(1);
         // The node has not answered the first SYN yet either.
         if let Some((_, syn)) = pair.syn.as_mut().filter(|(side, _)| *side == from) {
             let asked = syn.tcp().map_or(segment.seq, |syn| syn.seq);
@@ -406,7 +436,7 @@ impl Split {
             }
         } else if is_first && self.is_begun_anew(connection, from, segment) {
             self.give_up(now, connection);
-            return self.open(now, connection, from, packet);
+            return self.open(now, connection, from, packet, next_opened);
         } else {
             self.endpoint(from).handle_packet(now, packet);
         }
@@ -416,7 +446,16 @@ impl Split {
 
 impl SegmentFilter for Split {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        let verdict = self.take(now, direction, packet);
+        let verdict = match Connection::of(direction, packet) {
+            Some(connection) if self.is_unknown(connection) => self.handle_unknown(now, direction, connection, packet),
+            connection => {
+                let verdict = self.take(now, direction, packet);
+                if let (Direction::Incoming, Some(connection)) = (direction, connection) {
+                    self.note_mobile(now, connection);
+                }
+                verdict
+            }
+        };
         if verdict != Verdict::Pass {
             self.advance(now);
             self.changed.clear();
@@ -426,13 +465,49 @@ impl SegmentFilter for Split {
 
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        if self.peers.is_none() {
+            return;
+        }
+        match presence {
+            Presence::Present | Presence::Rebound => {
+                self.here.insert(mobile);
+                for connection in self.connections_of(mobile) {
+                    self.note_mobile(now, connection);
+                }
+            }
+            Presence::Away | Presence::Moved => {
+                self.here.remove(&mobile);
+            }
+            Presence::Fading { .. } => {}
+        }
+        self.ask_as_reported(now, mobile, presence);
+        self.advance(now);
+        self.changed.clear();
+    }
+
+    fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
+        let Some(peers) = &mut self.peers else { return false };
+        let is_taken = peers.handle_message(now, message);
+        self.handle_peers(now);
+        is_taken
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
         self.handle_timers(now);
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeout(now);
+            self.handle_peers(now);
+        }
         self.changed.clear();
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
         self.ready.pop_front()
+    }
+
+    fn poll_control(&mut self) -> Option<ControlMessage> {
+        self.peers.as_mut()?.poll_message()
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -444,10 +519,13 @@ impl SegmentFilter for Split {
             let half = id.and_then(|id| self.halves[side].endpoint.connection(id));
             half.map_or(0, |half| half.send_queue_len() + half.receive_buffer_len())
         };
-        Stored::of_connections(self.pairs.values().map(|pair| pair.ids.iter().enumerate().map(buffered).sum()))
+        let halves = self.pairs.values().map(|pair| pair.ids.iter().enumerate().map(buffered).sum());
+        let moving = self.peers.as_ref().map(|peers| Stored { bytes: peers.stored_bytes() as u64, connections: 0 });
+        Stored::of_connections(halves) + moving.unwrap_or_default()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.halves.iter().filter_map(|half| half.endpoint.poll_timeout()).min()
+        let halves = self.halves.iter().filter_map(|half| half.endpoint.poll_timeout());
+        halves.chain(self.peers.as_ref().and_then(Peers::poll_timeout)).min()
     }
 }
