@@ -202,7 +202,7 @@ impl Mechanisms {
             chain.push(Box::new(Srp::new(config.clone(), secret)));
         }
         if let Some(config) = snoop {
-            chain.push(Box::new(Snoop::new(*config)));
+            chain.push(Box::new(Snoop::new(config.clone())));
         }
         if let Some(config) = tawcf {
             chain.push(Box::new(Tawcf::new(*config)));

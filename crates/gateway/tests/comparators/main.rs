@@ -3,6 +3,7 @@
 mod ebsn;
 mod invariants;
 mod mechanisms;
+mod nearby;
 mod repeating_links;
 mod snoop;
 mod support;

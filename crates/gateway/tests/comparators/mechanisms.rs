@@ -74,7 +74,7 @@ fn two_that_answer_for_the_mobile_host_are_refused() {
     let only = |names: [&str; 2]| Mechanisms {
         supervisor: all.supervisor.filter(|_| names.contains(&"supervisor")),
         buffer_freeze: all.buffer_freeze.clone().filter(|_| names.contains(&"buffer_freeze")),
-        snoop: all.snoop.filter(|_| names.contains(&"snoop")),
+        snoop: all.snoop.clone().filter(|_| names.contains(&"snoop")),
         tawcf: all.tawcf.filter(|_| names.contains(&"tawcf")),
         ..Mechanisms::default()
     };

@@ -139,7 +139,8 @@ impl<F: SegmentFilter> Script<F> {
         passed.into_iter().chain(self.made()).collect()
     }
 
-    fn made(&mut self) -> Vec<String> {
+    /// The packets that it sends.
+    pub(crate) fn made(&mut self) -> Vec<String> {
         while self.filter.poll_action().is_some() {}
         let now = self.now;
         core::iter::from_fn(|| self.filter.poll_transmit(now)).map(|made| text(made.direction, &made.packet)).collect()

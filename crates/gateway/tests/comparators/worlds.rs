@@ -89,7 +89,7 @@ fn lossy_runs(profile: Profile, kbps: u64, loss: f64, snoop: Option<SnoopConfig>
     const BYTES: u64 = 5_000_000;
     let (mut goodput, mut repeated) = (0.0, 0);
     for seed in 1..=5 {
-        let (report, resent) = run(lossy(profile, kbps, loss, seed, snoop, BYTES), BYTES, &mut NoObserver);
+        let (report, resent) = run(lossy(profile, kbps, loss, seed, snoop.clone(), BYTES), BYTES, &mut NoObserver);
         goodput += report.goodput_bps() / 5e3;
         repeated += resent;
     }
@@ -151,7 +151,7 @@ fn snoop_does_not_get_over_long_disconnections() {
     const BYTES: u64 = 5_000_000;
     for profile in [Profile::RenoBsd, Profile::Linux6Cubic] {
         for snoop in [None, Some(SnoopConfig::default())] {
-            let mut world = lossy(profile, 20_000, 0.0, 1, snoop, BYTES);
+            let mut world = lossy(profile, 20_000, 0.0, 1, snoop.clone(), BYTES);
             let outage = Outage { down: Instant::from_secs(2), up: Instant::from_secs(5) };
             let wireless = &mut world.links[1];
             for direction in [&mut wireless.forward, &mut wireless.backward] {

@@ -53,17 +53,20 @@
 //!   each copy is discarded after it.
 //! - **ACKs with a window of zero** and ACKs that only change the window are forwarded. Segments with one byte or none are forwarded even
 //!   if acknowledged: they are probes (RFC 9293 sections 3.8.4 and 3.8.6.1), which only the mobile host may answer.
-//! - **Handoffs.** The paper has nearby base stations fill their caches in advance, by multicast. Here a new base station begins without a
-//!   copy, and the old one drops its own ([`Presence::Moved`]). An absent mobile host is treated like one whose link loses everything.
+//! - **Handoffs.** The base station in charge sends copies of a mobile host's packets to nearby ones ([`SnoopConfig::peers`]), which fill
+//!   their caches in advance; see `nearby.rs`. Without peers a new base station begins without a copy, and the old one drops its own
+//!   ([`Presence::Moved`]). An absent mobile host is treated like one whose link loses everything.
 //! - **Data from the mobile host** is not covered: the paper's negative acknowledgements are not implemented.
 
+mod nearby;
+
 use core::net::IpAddr;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Stored, Table,
-    Verdict, tcp_mut,
+    Action, Agenda, Connection, ControlMessage, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter,
+    Stored, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -71,7 +74,7 @@ use crate::cache::{Cache, Cached};
 use crate::timer::LocalTimer;
 
 /// The parameters of the base station. See the [module](self).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnoopConfig {
     /// The most bytes in the cache of a connection, with headers.
     pub buffer_bytes: usize,
@@ -81,16 +84,20 @@ pub struct SnoopConfig {
     pub persist: Duration,
     /// The most retransmissions of a segment.
     pub most_resent: u32,
+    /// Nearby base stations, which get copies of the packets for a mobile host in charge of which this one is.
+    pub peers: Vec<IpAddr>,
 }
 
 impl Default for SnoopConfig {
-    /// 256 kB for each connection; 40 ms and 200 ms as in the paper; ten retransmissions, as in the authors' module for ns-2.
+    /// 256 kB for each connection; 40 ms and 200 ms as in the paper; ten retransmissions, as in the authors' module for ns-2; no nearby base
+    /// stations.
     fn default() -> Self {
         Self {
             buffer_bytes: 256_000,
             least_timeout: Duration::from_millis(40),
             persist: Duration::from_millis(200),
             most_resent: 10,
+            peers: Vec::new(),
         }
     }
 }
@@ -114,12 +121,15 @@ pub struct Snoop {
     config: SnoopConfig,
     connections: Table<State>,
     agenda: Agenda,
+    /// Mobile hosts whose presence was reported, and whether they are present: reports decide whether this base station is in charge of them.
+    reported: BTreeMap<IpAddr, bool>,
     out: Out,
 }
 
 #[derive(Default, Debug)]
 struct Out {
     ready: VecDeque<Injected>,
+    messages: VecDeque<ControlMessage>,
     actions: VecDeque<Action>,
 }
 
@@ -142,6 +152,12 @@ struct State {
     surplus: u32,
     /// The end of the last segment retransmitted from here.
     resent_to: Option<Seq>,
+    /// Another base station is in charge of the mobile host: the cache is filled by its copies, and nothing is sent.
+    is_nearby: bool,
+    /// When a packet of the connection last passed here.
+    passed_at: Option<Instant>,
+    /// Copies were sent at a handoff, and no new ACK has arrived since.
+    is_fresh: bool,
     /// The last ACK, to repeat.
     last_ack: LastSent,
     timer: LocalTimer,
@@ -149,7 +165,9 @@ struct State {
     timeout_at: Option<Instant>,
     /// When the persist timer expires.
     persist_at: Option<Instant>,
-    /// The earlier of the two.
+    /// When copies at a nearby base station are too old.
+    expires_at: Option<Instant>,
+    /// The earliest of these.
     due: Option<Instant>,
 }
 
@@ -164,10 +182,14 @@ impl Default for State {
             expected: 0,
             surplus: 0,
             resent_to: None,
+            is_nearby: false,
+            passed_at: None,
+            is_fresh: false,
             last_ack: LastSent::default(),
             timer: LocalTimer::weighing(4),
             timeout_at: None,
             persist_at: None,
+            expires_at: None,
             due: None,
         }
     }
@@ -179,21 +201,32 @@ impl Snoop {
 
     /// A base station without state.
     pub fn new(config: SnoopConfig) -> Self {
-        Self { config, connections: Table::default(), agenda: Agenda::default(), out: Out::default() }
+        Self {
+            config,
+            connections: Table::default(),
+            agenda: Agenda::default(),
+            reported: BTreeMap::new(),
+            out: Out::default(),
+        }
     }
 
     fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, out } = self;
+        let is_reported = self.reported.contains_key(&connection.mobile().ip());
+        let Self { config, connections, agenda, out, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let noted = connections.observe(now, Direction::Outgoing, connection, segment);
         let (state, is_over) = (noted.value, noted.is_over);
         if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
+            out.copy_end(&config.peers, Direction::Outgoing, packet);
             state.forget(agenda, connection);
             return Verdict::Pass;
         }
         if segment.seq_len() == 0 {
             return Verdict::Pass;
         }
+        // The packet follows the copies.
+        let takes_charge = !is_reported && state.is_nearby && state.take_charge(now, config, connection, out);
+        state.passed_at = Some(now);
         let end = segment.seq + segment.seq_len();
         if state.acked.is_some_and(|acked| end.le(acked)) {
             if segment.seq_len() == 1 {
@@ -206,21 +239,39 @@ impl Snoop {
             return Verdict::Keep;
         }
         state.keep(now, config, packet, segment);
+        out.copy_to(&config.peers, packet, state);
+        if state.is_nearby {
+            // It was on its way when the mobile host left.
+            return Verdict::Pass;
+        }
         state.note_activity(now, config);
         if state.timeout_at.is_none() {
             state.start_timer(now, config);
         }
         state.set_due(agenda, connection);
+        if takes_charge {
+            out.ready.push_back(Injected { direction: Direction::Outgoing, packet: packet.clone() });
+            return Verdict::Keep;
+        }
         Verdict::Pass
     }
 
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { config, connections, agenda, out } = self;
+        let Self { config, connections, agenda, out, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let noted = connections.observe(now, Direction::Incoming, connection, segment);
         let (state, is_over) = (noted.value, noted.is_over);
         if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
+            out.copy_end(&config.peers, Direction::Incoming, packet);
             state.forget(agenda, connection);
+            return Verdict::Pass;
+        }
+        state.passed_at = Some(now);
+        if state.is_nearby {
+            state.last_ack.note(packet, segment);
+            state.acknowledge(segment);
+            state.take_charge(now, config, connection, out);
+            state.set_due(agenda, connection);
             return Verdict::Pass;
         }
         let verdict = match state.acked {
@@ -244,7 +295,11 @@ impl Snoop {
             _ => {
                 state.last_ack.note(packet, segment);
                 state.window = segment.window;
+                let had_copies = !state.cache.is_empty();
                 state.handle_new_ack(now, config, connection, packet, out);
+                if had_copies && state.cache.is_empty() {
+                    out.copy_ack(&config.peers, packet);
+                }
                 Verdict::Pass
             }
         };
@@ -288,6 +343,11 @@ impl State {
             && smoothed.is_some_and(|smoothed| now.saturating_since(first.sent_at) < smoothed / 2)
         {
             self.surplus = first.resent;
+        }
+        if core::mem::take(&mut self.is_fresh) {
+            // Each copy that the mobile host had already causes a duplicate, but for the one that caused this ACK.
+            let known = self.cache.len() - self.cache.count_from(ack);
+            self.surplus = u32::try_from(known).unwrap_or(u32::MAX).saturating_sub(1);
         }
         self.cache.handle_ack(segment);
         self.uncached = self.uncached.filter(|(end, _)| end.gt(ack));
@@ -398,6 +458,9 @@ impl State {
     }
 
     fn handle_timeout(&mut self, now: Instant, config: &SnoopConfig, connection: Connection, out: &mut Out) {
+        if self.expires_at.is_some_and(|at| at <= now) {
+            self.forget_old(now);
+        }
         let persists = self.persist_at.take_if(|at| *at <= now).is_some();
         let times_out = self.timeout_at.take_if(|at| *at <= now).is_some();
         if persists {
@@ -412,7 +475,7 @@ impl State {
     }
 
     fn set_due(&mut self, agenda: &mut Agenda, connection: Connection) {
-        let due = [self.timeout_at, self.persist_at].into_iter().flatten().min();
+        let due = [self.timeout_at, self.persist_at, self.expires_at].into_iter().flatten().min();
         agenda.set(connection, &mut self.due, due);
     }
 
@@ -438,19 +501,30 @@ impl SegmentFilter for Snoop {
 
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
-    fn handle_mobile(&mut self, _now: Instant, mobile: IpAddr, presence: Presence) {
-        if presence == Presence::Moved {
-            let Self { connections, agenda, .. } = self;
-            for (connection, state) in
-                connections.iter_mut().filter(|(connection, _)| connection.mobile().ip() == mobile)
-            {
-                state.forget(agenda, connection);
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        if matches!(presence, Presence::Present | Presence::Moved) && !self.config.peers.is_empty() {
+            self.reported.insert(mobile, presence == Presence::Present);
+        }
+        let Self { config, connections, agenda, out, .. } = self;
+        for (connection, state) in connections.iter_mut().filter(|(connection, _)| connection.mobile().ip() == mobile) {
+            match presence {
+                Presence::Moved if config.peers.is_empty() => state.forget(agenda, connection),
+                Presence::Moved => state.leave_charge(now),
+                Presence::Present if state.is_nearby => {
+                    state.take_charge(now, config, connection, out);
+                }
+                _ => continue,
             }
+            state.set_due(agenda, connection);
         }
     }
 
+    fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
+        self.handle_copy(now, message)
+    }
+
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { config, connections, agenda, out } = self;
+        let Self { config, connections, agenda, out, .. } = self;
         while let Some(connection) = agenda.take_due(now) {
             let Some(state) = connections.get_mut(connection) else { continue };
             if state.due.take_if(|due| *due <= now).is_none() {
@@ -463,6 +537,10 @@ impl SegmentFilter for Snoop {
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
         self.out.ready.pop_front()
+    }
+
+    fn poll_control(&mut self) -> Option<ControlMessage> {
+        self.out.messages.pop_front()
     }
 
     fn poll_action(&mut self) -> Option<Action> {
