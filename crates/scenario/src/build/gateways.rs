@@ -1,5 +1,6 @@
 //! Router mechanisms for the connections of mobile hosts.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use holdover_base::Duration;
@@ -73,9 +74,9 @@ fn of_router(
             .map(copy_and_forward)
             .transpose()
             .under("copy_and_forward")?,
-        split: table.split.as_ref().map(|table| split(table, default_stack)).transpose().under("split")?,
+        split: table.split.as_ref().map(|table| split(table, nodes, default_stack)).transpose().under("split")?,
         m_tcp: table.m_tcp.as_ref().map(|table| m_tcp(table, nodes, default_stack)).transpose().under("m_tcp")?,
-        snoop: table.snoop.as_ref().map(snoop).transpose().under("snoop")?,
+        snoop: table.snoop.as_ref().map(|table| snoop(table, nodes)).transpose().under("snoop")?,
         tawcf: table.tawcf.as_ref().map(tawcf).transpose().under("tawcf")?,
         ebsn: table.ebsn.as_ref().map(ebsn),
         srp: table.srp.as_ref().map(|table| srp(table, default_stack)).transpose().under("srp")?,
@@ -107,8 +108,12 @@ fn of_router(
 
 /// Checks that routers between which connections move name each other, and that one can continue what the other began.
 fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
+    let split = |router: &file::Router| router.mechanisms.as_ref()?.split.as_ref()?.peers.clone();
+    let snoop = |router: &file::Router| router.mechanisms.as_ref()?.snoop.as_ref()?.peers.clone();
     let m_tcp = |router: &file::Router| router.mechanisms.as_ref()?.m_tcp.as_ref()?.peers.clone();
     let buffer_freeze = |router: &file::Router| router.mechanisms.as_ref()?.buffer_freeze.as_ref()?.peers.clone();
+    check_peers_of(file, index, "split", split)?;
+    check_peers_of(file, index, "snoop", snoop)?;
     check_peers_of(file, index, "m_tcp", m_tcp)?;
     check_peers_of(file, index, "buffer_freeze", buffer_freeze)?;
     check_variants(file, index).under("peers").under("buffer_freeze")
@@ -160,11 +165,16 @@ fn check_variants(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
 /// Checks that routers between which connections move act for at least one mobile host in common.
 fn check_common_hosts(all: &[GatewayMechanisms], hosts: usize) -> Result<(), Problem> {
     for own in all {
-        let m_tcp = own.mechanisms.m_tcp.as_ref().and_then(|config| config.handoff.as_ref());
-        let buffer_freeze = own.mechanisms.buffer_freeze.as_ref().and_then(|config| config.handoff.as_ref());
-        for (mechanism, handoff) in [("m_tcp", m_tcp), ("buffer_freeze", buffer_freeze)] {
-            for (place, address) in handoff.into_iter().flat_map(|handoff| &handoff.peers).enumerate() {
-                let peer = all.iter().find(|other| other.node.address(false) == *address);
+        let among = |handoff: Option<&HandoffConfig>| handoff.map_or(Vec::new(), |handoff| handoff.peers.clone());
+        let split = among(own.mechanisms.split.as_ref().and_then(|config| config.handoff.as_ref()));
+        let snoop = own.mechanisms.snoop.as_ref().map_or(Vec::new(), |config| config.peers.clone());
+        let m_tcp = among(own.mechanisms.m_tcp.as_ref().and_then(|config| config.handoff.as_ref()));
+        let buffer_freeze = among(own.mechanisms.buffer_freeze.as_ref().and_then(|config| config.handoff.as_ref()));
+        for (mechanism, peers) in
+            [("split", split), ("snoop", snoop), ("m_tcp", m_tcp), ("buffer_freeze", buffer_freeze)]
+        {
+            for (place, address) in peers.into_iter().enumerate() {
+                let peer = all.iter().find(|other| other.node.address(false) == address);
                 if peer.is_some_and(|peer| !peer.mobiles.iter().any(|mobile| own.mobiles.contains(mobile))) {
                     let message = "no connection can move there: the two routers have no mobile host in common";
                     let problem = Problem::conflict(message).under_index(place).under("peers").under(mechanism);
@@ -245,9 +255,10 @@ fn buffer_freeze(table: &file::BufferFreeze, nodes: &Nodes) -> Result<BufferFree
     })
 }
 
-fn split(table: &file::Split, default_stack: &Config) -> Result<SplitConfig, Problem> {
-    let file::Split { fixed_stack, mobile_stack, lock_step, most } = table;
-    halves(default_stack, fixed_stack.as_ref(), mobile_stack.as_ref(), *lock_step, *most)
+fn split(table: &file::Split, nodes: &Nodes, default_stack: &Config) -> Result<SplitConfig, Problem> {
+    let file::Split { fixed_stack, mobile_stack, lock_step, most, peers } = table;
+    let halves = halves(default_stack, fixed_stack.as_ref(), mobile_stack.as_ref(), *lock_step, *most)?;
+    Ok(SplitConfig { handoff: handoff(peers.as_ref(), nodes)?, ..halves })
 }
 
 fn halves(
@@ -263,6 +274,7 @@ fn halves(
         mobile: Arc::new(stack::changed(default_stack, mobile).under("mobile_stack")?),
         lock_step: lock_step.unwrap_or(default.lock_step),
         most: most.map_or(default.most, |most| most as usize),
+        handoff: None,
     })
 }
 
@@ -287,24 +299,29 @@ fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MT
 }
 
 /// The handoff among a router and its `peers`, if it has any.
-fn handoff(peers: Option<&Vec<String>>, nodes: &Nodes) -> Result<Option<HandoffConfig>, Problem> {
+fn handoff(names: Option<&Vec<String>>, nodes: &Nodes) -> Result<Option<HandoffConfig>, Problem> {
+    Ok(peers(names, nodes)?.map(HandoffConfig::among))
+}
+
+/// The addresses of a router's `peers`, if it has any.
+fn peers(peers: Option<&Vec<String>>, nodes: &Nodes) -> Result<Option<Vec<IpAddr>>, Problem> {
     if peers.is_some_and(Vec::is_empty) {
         return Err(Problem::conflict("the list is empty: name routers, or leave out \"peers\"").under("peers"));
     }
     let address = |(index, name): (usize, &String)| {
         nodes.router(name).map(|peer| peer.address(false)).under_index(index).under("peers")
     };
-    let peers = peers.map(|names| names.iter().enumerate().map(address).collect()).transpose()?;
-    Ok(peers.map(HandoffConfig::among))
+    peers.map(|names| names.iter().enumerate().map(address).collect()).transpose()
 }
 
-fn snoop(table: &file::Snoop) -> Result<SnoopConfig, Problem> {
+fn snoop(table: &file::Snoop, nodes: &Nodes) -> Result<SnoopConfig, Problem> {
     let default = SnoopConfig::default();
     Ok(SnoopConfig {
         buffer_bytes: table.buffer.map_or(default.buffer_bytes, as_size),
         least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         persist: time_or(table.persist, "persist", default.persist)?,
         most_resent: table.most_resent.unwrap_or(default.most_resent),
+        peers: peers(table.peers.as_ref(), nodes)?.unwrap_or_default(),
     })
 }
 

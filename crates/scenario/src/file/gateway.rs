@@ -140,6 +140,9 @@ pub(crate) struct Split {
     pub(crate) lock_step: Option<bool>,
     /// The limit of simultaneously split connections; further ones are forwarded unsplit. The default is 10000.
     pub(crate) most: Option<u32>,
+    /// Other routers with this mechanism to which connections move with their mobile hosts, with the data in their buffers. Each of
+    /// two names the other. The default is none: connections stay where they began.
+    pub(crate) peers: Option<Vec<String>>,
 }
 
 /// The supervisor host of M-TCP.
@@ -190,6 +193,9 @@ pub(crate) struct Snoop {
     pub(crate) persist: Option<Time>,
     /// How often a segment is retransmitted at most. The default is 10.
     pub(crate) most_resent: Option<u32>,
+    /// Nearby routers with this mechanism, which get copies of packets for mobile hosts and send them after a handoff. Each of two names
+    /// the other. The default is none: the new router begins without copies.
+    pub(crate) peers: Option<Vec<String>>,
 }
 
 /// The scheme of Onoe and others at a base station that receives reports of a fading signal.

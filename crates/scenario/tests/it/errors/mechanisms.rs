@@ -77,7 +77,7 @@ fn mechanisms_of_routers_can_be_as_described() {
         let error = with(table);
         assert_eq!((error.kind, &error.field), (kind, &field), "{table}: {error}");
     }
-    for mechanism in ["m_tcp", "buffer_freeze"] {
+    for mechanism in ["split", "snoop", "m_tcp", "buffer_freeze"] {
         for (peers, field, message) in [
             ("[\"middle\"]", "peers.0", "this router itself"),
             ("[\"server\"]", "peers.0", "is a host"),
@@ -96,7 +96,7 @@ fn mechanisms_of_routers_can_be_as_described() {
         );
         spoilt("name = \"middle\"", &routers)
     };
-    for mechanism in ["m_tcp", "buffer_freeze"] {
+    for mechanism in ["split", "snoop", "m_tcp", "buffer_freeze"] {
         let middle = format!("mobiles = [\"client\"], {mechanism} = {{ peers = [\"aside\"] }}");
         let on_aside = |keys: &str, mobile: &str| {
             format!("mechanisms = {{ mobiles = [\"{mobile}\"], {mechanism} = {{ {keys} }} }}")
