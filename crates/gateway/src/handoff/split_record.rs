@@ -195,7 +195,7 @@ fn parse_half(
     }
     expect(body, count.saturating_mul(BLOCK_BYTES))?;
     let blocks: Vec<(Seq, usize)> = (0..count).map(|_| (Seq::new(body.get_u32()), body.get_u32() as usize)).collect();
-    let held: usize = blocks.iter().map(|(_, len)| len).sum();
+    let held = blocks.iter().fold(0usize, |held, (_, len)| held.saturating_add(*len));
     expect(body, to_send.saturating_add(unread).saturating_add(held))?;
     let mut take = |len: usize| {
         let data = Bytes::copy_from_slice(&body[..len]);

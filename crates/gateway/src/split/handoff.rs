@@ -21,7 +21,8 @@
 //! | is unknown | It waits, and all peers are asked. |
 //! | is at a peer | It is dropped, as it was in flight. One that comes too late for that shows that the mobile host has returned: it waits, and all peers are asked. But a report that the mobile host has moved counts more than packets. |
 //!
-//! If not all peers answer, packets that have waited are dropped, and the next one makes the node ask again.
+//! If not all peers answer, packets that have waited are dropped, and the next one makes the node ask again. While the mobile host is reported
+//! here, the node asks again by itself: both ends of the connection may be silent.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,8 +47,33 @@ pub(super) struct Peers {
     kept: KeptRecords,
     /// Mobile hosts that are reported to be elsewhere.
     left: BTreeSet<IpAddr>,
+    /// Mobile hosts that are reported to be here.
+    here: BTreeMap<IpAddr, AskAgain>,
     /// Packets of connections that are not here, in order.
     waiting: Waiting,
+}
+
+/// When the peers are asked again for a mobile host that is here, after a request that failed.
+#[derive(Debug)]
+struct AskAgain {
+    at: Option<Instant>,
+    pause: Duration,
+}
+
+/// The first pause between two requests, and the longest, by doubling.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+impl Default for AskAgain {
+    fn default() -> Self {
+        Self { at: None, pause: PAUSES.0 }
+    }
+}
+
+impl AskAgain {
+    fn note_failure(&mut self, now: Instant) {
+        self.at = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(PAUSES.1);
+    }
 }
 
 /// The packets of each connection.
@@ -105,6 +131,7 @@ impl Peers {
             ownership: Ownership::new(config, salt),
             kept: KeptRecords::default(),
             left: BTreeSet::new(),
+            here: BTreeMap::new(),
             waiting: Waiting::default(),
         }
     }
@@ -114,9 +141,15 @@ impl Peers {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        let Self { ownership, kept, .. } = self;
+        let Self { ownership, kept, here, .. } = self;
         ownership.handle_timeout(now);
         kept.handle_timeout(now, |mobile| ownership.is_giving(mobile));
+        for (&mobile, again) in here.iter_mut().filter(|(_, again)| again.at.is_some_and(|at| at <= now)) {
+            again.at = None;
+            if matches!(ownership.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
+                ownership.ask(now, mobile);
+            }
+        }
     }
 
     pub(super) fn poll_message(&mut self) -> Option<ControlMessage> {
@@ -125,7 +158,8 @@ impl Peers {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let kept = self.kept.poll_timeout(|mobile| self.ownership.is_giving(mobile));
-        self.ownership.poll_timeout().into_iter().chain(kept).min()
+        let again = self.here.values().filter_map(|again| again.at);
+        self.ownership.poll_timeout().into_iter().chain(kept).chain(again).min()
     }
 
     /// Bytes of records and packets on their way.
@@ -205,9 +239,11 @@ impl Split {
         let Some(peers) = &mut self.peers else { return };
         match presence {
             Presence::Moved => {
+                peers.here.remove(&mobile);
                 peers.left.insert(mobile);
             }
             Presence::Present | Presence::Rebound => {
+                peers.here.entry(mobile).or_default();
                 let has_returned = peers.left.remove(&mobile);
                 match peers.ownership.whereabouts(now, mobile) {
                     Whereabouts::Asking | Whereabouts::Settled if !has_returned => {}
@@ -216,7 +252,10 @@ impl Split {
                 }
                 self.handle_peers(now);
             }
-            Presence::Away | Presence::Fading { .. } => {}
+            Presence::Away => {
+                peers.here.remove(&mobile);
+            }
+            Presence::Fading { .. } => {}
         }
     }
 
@@ -233,8 +272,12 @@ impl Split {
                 }
                 OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Complete } => self.settle(now, mobile),
                 OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Incomplete | Conclusion::Outdated } => {
+                    let Some(peers) = &mut self.peers else { return };
                     // Doubtful records that have arrived remain in `kept`.
-                    self.peers.as_mut().map(|peers| peers.waiting.take_of(mobile));
+                    peers.waiting.take_of(mobile);
+                    if let Some(again) = peers.here.get_mut(&mobile) {
+                        again.note_failure(now);
+                    }
                 }
             }
         }

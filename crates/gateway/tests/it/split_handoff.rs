@@ -122,6 +122,14 @@ impl Stations {
         while (0..3).map(|from| self.deliver(from, |_, _| true)).sum::<usize>() > 0 {}
     }
 
+    /// The same while time passes.
+    fn talk_for(&mut self, from_ms: u64, for_ms: u64) {
+        for millis in (from_ms..=from_ms + for_ms).step_by(100) {
+            self.at(millis);
+            self.talk();
+        }
+    }
+
     fn at(&mut self, millis: u64) {
         let to = at_ms(millis);
         while let Some(due) = self.chains.iter().filter_map(Chain::poll_timeout).min().filter(|&due| due <= to) {
@@ -289,6 +297,7 @@ fn a_record_that_may_be_outdated_is_not_used_unless_all_answer() {
     stations.tell(NEW, Presence::Present);
     stations.deliver(NEW, |_, _| true);
     stations.deliver(OLD, |_, _| false);
+    stations.tell(NEW, Presence::Moved);
     stations.tell(THIRD, Presence::Present);
     assert!(stations.pass(THIRD, numbers.ack(536)).is_empty());
     for second in 0..30 {
@@ -299,9 +308,10 @@ fn a_record_that_may_be_outdated_is_not_used_unless_all_answer() {
     assert_eq!(stations.made(THIRD), [], "25 s are over");
     assert_eq!(stations.actions(), [(OLD, "handed on")]);
     assert!(stations.pass(THIRD, numbers.ack(536)).is_empty());
-    stations.talk();
+    stations.talk_for(29_000, 1_100);
     assert_eq!(stations.actions(), [(THIRD, "took over")]);
-    assert_eq!(numbers.shown(&stations.made(THIRD)), ["to phone 536:1072"]);
+    // Then it is retransmitted.
+    assert_eq!(numbers.shown(&stations.made(THIRD))[0], "to phone 536:1072");
 }
 
 /// A record that nobody has asked for in time is lost: no node uses an older one, and both ends are reset when they send.
@@ -398,17 +408,35 @@ fn a_record_whose_arrival_was_confirmed_outlives_the_request() {
             stations.tell(THIRD, Presence::Moved);
             stations.tell(THIRD, Presence::Present);
         } else {
-            // The request is given up, and a packet makes the station ask again.
+            // The request is given up, and the station asks again.
             for second in 1..30 {
                 stations.at(1_000 * second);
                 stations.control(THIRD);
             }
             assert!(stations.pass(THIRD, numbers.ack(0)).is_empty());
+            stations.talk_for(29_000, 1_100);
         }
         stations.talk();
         assert_eq!(stations.actions(), [(OLD, "handed on"), (THIRD, "took over")]);
-        assert_eq!(numbers.shown(&stations.made(THIRD)), ["to phone 0:536", "to phone 536:1072"]);
+        assert_eq!(numbers.shown(&stations.made(THIRD))[..2], ["to phone 0:536", "to phone 536:1072"]);
     }
+}
+
+// Claim: If no control message passes for 30 s after a handoff of I-TCP, and both ends of the connection are silent, the new base station asks
+// again by itself, and continues the connection.
+#[test]
+fn a_station_asks_again_while_the_host_is_there() {
+    let (mut stations, numbers) = Stations::sending();
+    stations.tell(OLD, Presence::Moved);
+    stations.tell(NEW, Presence::Present);
+    for millis in (0..30_000).step_by(100) {
+        stations.at(millis);
+        (0..3).for_each(|from| drop(stations.control(from)));
+    }
+    assert_eq!(stations.actions(), []);
+    stations.talk_for(30_000, 31_000);
+    assert_eq!(stations.actions(), [(OLD, "handed on"), (NEW, "took over")]);
+    assert_eq!(numbers.shown(&stations.made(NEW))[..2], ["to phone 0:536", "to phone 536:1072"]);
 }
 
 /// The fixed host's packets still come to the old station, for as long as routes may need. It does not ask for the connection.

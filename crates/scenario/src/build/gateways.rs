@@ -113,6 +113,7 @@ fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
     let m_tcp = |router: &file::Router| router.mechanisms.as_ref()?.m_tcp.as_ref()?.peers.clone();
     let buffer_freeze = |router: &file::Router| router.mechanisms.as_ref()?.buffer_freeze.as_ref()?.peers.clone();
     check_peers_of(file, index, "split", split)?;
+    check_all_are_peers(file, index, split).under("peers").under("split")?;
     check_peers_of(file, index, "snoop", snoop)?;
     check_peers_of(file, index, "m_tcp", m_tcp)?;
     check_peers_of(file, index, "buffer_freeze", buffer_freeze)?;
@@ -137,6 +138,28 @@ fn check_peers_of(
             continue;
         };
         return Err(Problem::conflict(message).under_index(place).under("peers").under(mechanism));
+    }
+    Ok(())
+}
+
+/// Checks that the peers of a router are peers of each other: a node of `split` takes a connection over when all of its peers have answered, so
+/// that none may have it that was not asked.
+fn check_all_are_peers(
+    file: &ScenarioFile,
+    index: usize,
+    peers: impl Fn(&file::Router) -> Option<Vec<String>>,
+) -> Result<(), Problem> {
+    let own = &file.routers[index];
+    let names = peers(own).unwrap_or_default();
+    for router in file.routers.iter().filter(|router| names.contains(&router.name)) {
+        let theirs = peers(router).unwrap_or_default();
+        let mut missing = names.iter().filter(|name| **name != router.name && !theirs.contains(name));
+        if let Some(name) = missing.next() {
+            let router = &router.name;
+            return Err(Problem::conflict(format!(
+                "\"{router}\" does not have \"{name}\" among its \"peers\": all routers between which connections move have to be peers of each other"
+            )));
+        }
     }
     Ok(())
 }
