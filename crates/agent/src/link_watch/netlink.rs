@@ -169,13 +169,20 @@ impl Monitor {
     /// Queries one interface, and handles all notifications before the answer.
     ///
     /// # Errors
-    /// The socket fails, or the kernel does not answer in time.
+    /// The socket fails. Without an answer everything is asked for later: notifications may be lost as well.
     pub fn ask_link(&mut self, now: Instant, index: u32, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         // An acknowledgement ends the answer, even if the interface does not exist.
-        let answer = self.ask(now, RouteNetlinkMessage::GetLink(link), NLM_F_ACK, interfaces)?;
-        if answer.is_torn { self.refresh(now, interfaces) } else { Ok(()) }
+        match self.ask(now, RouteNetlinkMessage::GetLink(link), NLM_F_ACK, interfaces) {
+            Ok(answer) if answer.is_torn => self.refresh(now, interfaces),
+            Ok(_) => Ok(()),
+            Err(MonitorError::Silent) => {
+                self.ask_again_at = Some(now);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn ask(

@@ -19,7 +19,7 @@ use super::attempt::Path;
 use super::waking::MUCH;
 use crate::{Connection, Direction};
 
-/// Losses of a link in quick succession.
+/// Losses of a link in quick succession: an *episode*.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Flapping {
     /// The first of them.
@@ -43,8 +43,16 @@ const LONGEST_UP: Duration = Duration::from_secs(3);
 /// than others, with ten CUBIC 5 % less, and with five BBR 28 % and CUBIC 10 % less.
 const MOST_ROUND_TRIPS: u64 = 11;
 
-/// Downloads wait if the link was down for three fifths of the time since the first loss. With shorter losses senders recover without a timeout. So the
-/// wait is less than half of that time.
+/// After this time of an episode downloads wait no more: a link that flaps for ever would starve them.
+const LONGEST_EPISODE: Duration = Duration::from_secs(30);
+
+/// A sender recovers from a briefer loss without a timeout; and reports without an outage, as of a roam or a resume, have no length at all.
+const BRIEFEST_LOSS: Duration = Duration::from_millis(50);
+
+/// Data that came at most this long before the first loss may be under way.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+
+/// Downloads begin to wait if the link was down for three fifths of the time since the first loss. With shorter losses senders recover without a timeout.
 const DOWN_SHARE: (u64, u64) = (3, 5);
 
 /// Reports of losses are late by some ms, more on a busy machine.
@@ -61,16 +69,17 @@ impl Flapping {
     }
 
     /// The link is back. Returns for how long it may be lost again soon; `None` if it was not lost, or not several times, or too
-    /// briefly.
+    /// briefly, or if it has flapped for too long.
     fn note_return(&mut self, now: Instant) -> Option<Duration> {
-        let lost_at = self.lost_at.take();
+        let (since, lost_at) = (self.since?, self.lost_at.take()?);
         self.back_at = Some(now);
-        self.down_for += lost_at.map_or(Duration::ZERO, |lost_at| now.saturating_since(lost_at));
+        let (episode, lost_for) = (now.saturating_since(since), now.saturating_since(lost_at));
+        self.down_for += lost_for;
         let (part, whole) = DOWN_SHARE;
-        let is_mostly_down = self.down_for * whole >= now.saturating_since(self.since?) * part;
-        let waits = lost_at.is_some() && self.up_for > Duration::ZERO && (is_mostly_down || self.has_waited);
-        self.has_waited |= waits;
-        waits.then(|| self.up_for + self.up_for / 8 + MARGIN)
+        let is_mostly_down = self.down_for * whole >= episode * part;
+        let is_outage = lost_for >= BRIEFEST_LOSS && lost_for * 2 >= self.up_for;
+        let is_again = self.up_for > Duration::ZERO && is_outage && episode <= LONGEST_EPISODE;
+        (is_again && (is_mostly_down || self.has_waited)).then(|| self.up_for + self.up_for / 8 + MARGIN)
     }
 }
 
@@ -79,12 +88,16 @@ impl WakeControl {
     pub(super) fn begin_deferral(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let may_wait = known < Path::Proven && !self.is_between && self.config.holds();
         let Some(wait) = self.link.flapping.note_return(now).filter(|_| may_wait) else { return };
-        let up_for = self.link.flapping.up_for;
+        let Flapping { up_for, since, .. } = self.link.flapping;
         for (&connection, state) in &mut self.connections {
             let Some(flow) = path.snapshot(connection).filter(|_| state.outgoing.is_waiting()) else { continue };
-            let sends_much = flow.half(Direction::Outgoing).bytes_acked() > MUCH;
+            let download = flow.half(Direction::Outgoing);
+            // The answer to a request in between must not wait.
+            let is_under_way = download.last_data_at().zip(since).is_some_and(|(at, since)| at + UNDER_WAY >= since);
+            let sends_much = is_under_way && download.bytes_acked() > MUCH;
             let is_short = flow.least_round_trip().is_some_and(|trip| up_for <= trip * MOST_ROUND_TRIPS);
             if sends_much && is_short {
+                self.link.flapping.has_waited = true;
                 state.outgoing.is_deferred = true;
                 self.link.deferred_until = Some(now + wait);
                 path.order(now, connection, Direction::Outgoing, Order::Clock(true));
@@ -121,5 +134,57 @@ impl WakeControl {
             path.order(now, connection, Direction::Outgoing, Order::Clock(false));
         }
         waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Losses of a link as (up before it, down), in ms. Returns the waits at the returns, in ms; each loss after a wait sets `has_waited`.
+    fn waits(losses: impl IntoIterator<Item = (u64, u64)>) -> Vec<Option<u64>> {
+        let (mut flapping, mut now) = (Flapping::default(), Instant::from_secs(100));
+        let wait = |(up, down): (u64, u64)| {
+            now += Duration::from_millis(up);
+            flapping.note_loss(now);
+            now += Duration::from_millis(down);
+            let wait = flapping.note_return(now);
+            flapping.has_waited |= wait.is_some();
+            wait.map(|wait| wait.as_millis() as u64)
+        };
+        losses.into_iter().map(wait).collect()
+    }
+
+    #[test]
+    fn the_second_loss_in_quick_succession_makes_downloads_wait() {
+        assert_eq!(waits([(9000, 250), (250, 250), (250, 250)]), [None, Some(291), Some(291)]);
+        assert_eq!(waits([(9000, 250), (3001, 250), (250, 250)]), [None, None, Some(291)], "the first is over");
+    }
+
+    // Claim: Downloads over a link that flaps for ever wait for 30 s at most: then they are woken at each return.
+    #[test]
+    fn downloads_over_a_link_that_flaps_for_ever_do_not_starve() {
+        let waits = waits((0..200).map(|_| (250, 250)));
+        assert_eq!(waits.iter().flatten().count(), 59);
+        assert!(waits[60..].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn brief_losses_and_moves_without_an_outage_make_nothing_wait() {
+        let mostly_up = core::iter::once((9000, 5000)).chain((0..50).map(|_| (500, 10)));
+        assert!(waits(mostly_up).iter().all(Option::is_none), "a long loss, and then brief ones");
+        assert_eq!(waits([(9000, 5000), (500, 0)]), [None, None], "a roam");
+        assert_eq!(waits([(9000, 5000), (500, 100)]), [None, None], "less than half of the time before it");
+    }
+
+    #[test]
+    fn the_end_of_a_silence_is_no_return_of_a_lost_link() {
+        let mut flapping = Flapping::default();
+        let at = |seconds: u64| Instant::from_secs(100 + seconds);
+        flapping.note_loss(at(0));
+        assert_eq!(flapping.note_return(at(1)), None);
+        assert_eq!(flapping.note_return(at(3600)), None, "a silence has ended");
+        flapping.note_loss(at(3602));
+        assert_eq!(flapping.note_return(at(3603)), None, "the first loss of another episode");
     }
 }

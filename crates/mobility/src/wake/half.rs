@@ -199,6 +199,10 @@ impl Half {
         flow: FlowHalf<'_>,
         path: &mut impl FlowTable,
     ) -> Vec<Injected> {
+        // Its ACKs wait for another reason than the stall.
+        if self.is_deferred {
+            return Vec::new();
+        }
         if flow.has_hole() {
             self.cancel_train(now, at, flow, path);
             return self.say_the_hole(now, at, flow, path);

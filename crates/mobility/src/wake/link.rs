@@ -116,9 +116,10 @@ impl WakeControl {
     fn cut(&mut self, now: Instant, path: &mut impl FlowTable) {
         // Ignore a repeated report, possibly of another layer.
         if self.link.is_up() {
-            self.link.flapping.note_loss(now);
             // If nothing has arrived lately, the link was down already.
-            self.cut_those(self.link.silent_since.unwrap_or(now), None, path);
+            let lost_at = self.link.silent_since.unwrap_or(now);
+            self.link.flapping.note_loss(lost_at);
+            self.cut_those(lost_at, None, path);
         }
     }
 

@@ -417,6 +417,9 @@ impl WakeControl {
         };
         for direction in Direction::BOTH {
             let at = At { connection, direction };
+            if state.half(direction).is_deferred {
+                continue;
+            }
             let shown = state.half(direction).flush(now, at, flow.half(direction), path);
             self.ready.extend(shown.map(|packet| (connection, packet)));
         }
