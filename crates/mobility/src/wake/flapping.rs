@@ -150,7 +150,7 @@ mod tests {
             now += Duration::from_millis(down);
             let wait = flapping.note_return(now);
             flapping.has_waited |= wait.is_some();
-            wait.map(|wait| wait.as_millis() as u64)
+            wait.map(|wait| wait.as_millis())
         };
         losses.into_iter().map(wait).collect()
     }
