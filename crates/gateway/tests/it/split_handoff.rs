@@ -117,6 +117,14 @@ impl Stations {
         delivered
     }
 
+    /// The phone moves from the old station to the new one, and the old one's answer is lost.
+    fn move_without_an_answer(&mut self) {
+        self.tell(OLD, Presence::Moved);
+        self.tell(NEW, Presence::Present);
+        self.deliver(NEW, |_, _| true);
+        self.deliver(OLD, |_, _| false);
+    }
+
     /// Delivers all messages until none is left.
     fn talk(&mut self) {
         while (0..3).map(|from| self.deliver(from, |_, _| true)).sum::<usize>() > 0 {}
@@ -293,10 +301,7 @@ fn the_newest_of_two_records_applies() {
 #[test]
 fn a_record_that_may_be_outdated_is_not_used_unless_all_answer() {
     let (mut stations, numbers) = Stations::sending();
-    stations.tell(OLD, Presence::Moved);
-    stations.tell(NEW, Presence::Present);
-    stations.deliver(NEW, |_, _| true);
-    stations.deliver(OLD, |_, _| false);
+    stations.move_without_an_answer();
     stations.tell(NEW, Presence::Moved);
     stations.tell(THIRD, Presence::Present);
     assert!(stations.pass(THIRD, numbers.ack(536)).is_empty());
@@ -392,10 +397,7 @@ fn a_late_request_takes_nothing_and_gives_no_leave() {
 fn a_record_whose_arrival_was_confirmed_outlives_the_request() {
     for is_reported in [false, true] {
         let (mut stations, numbers) = Stations::sending();
-        stations.tell(OLD, Presence::Moved);
-        stations.tell(NEW, Presence::Present);
-        stations.deliver(NEW, |_, _| true);
-        stations.deliver(OLD, |_, _| false);
+        stations.move_without_an_answer();
         stations.at(100);
         stations.tell(NEW, Presence::Moved);
         stations.tell(THIRD, Presence::Present);
@@ -485,10 +487,7 @@ fn a_syn_at_a_new_station_is_a_sign_of_the_host() {
 #[test]
 fn a_record_that_no_other_peer_has_is_used() {
     let (mut stations, numbers) = Stations::sending();
-    stations.tell(OLD, Presence::Moved);
-    stations.tell(NEW, Presence::Present);
-    stations.deliver(NEW, |_, _| true);
-    stations.deliver(OLD, |_, _| false);
+    stations.move_without_an_answer();
     stations.at(100);
     stations.tell(NEW, Presence::Moved);
     stations.tell(THIRD, Presence::Present);
@@ -502,10 +501,7 @@ fn a_record_that_no_other_peer_has_is_used() {
 #[test]
 fn a_host_that_returns_finds_its_connection() {
     let (mut stations, numbers) = Stations::sending();
-    stations.tell(OLD, Presence::Moved);
-    stations.tell(NEW, Presence::Present);
-    stations.deliver(NEW, |_, _| true);
-    stations.deliver(OLD, |_, _| false);
+    stations.move_without_an_answer();
     stations.at(100);
     stations.tell(NEW, Presence::Moved);
     stations.tell(OLD, Presence::Present);
