@@ -52,12 +52,17 @@ pub(crate) fn errors_are_json() -> bool {
     ERRORS_AS_JSON.load(Ordering::Relaxed)
 }
 
+/// Prints a line on standard error. What cannot be printed, to a closed pipe or a full disk, is lost: it ends no measurement.
+pub(crate) fn print_note(text: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Prints why a command failed: a line on standard error, or under `--json` an object with the key `error` on standard output.
 pub(crate) fn print_error(error: &dyn Display) {
     if errors_are_json() {
         print_json(&error_object(error));
     } else {
-        eprintln!("error: {error}");
+        print_note(&format_args!("error: {error}"));
     }
 }
 
@@ -68,7 +73,7 @@ fn error_object(error: &dyn Display) -> serde_json::Value {
 
 /// Prints that a command was interrupted, and which results it has kept.
 pub(crate) fn print_interruption(text: &dyn Display) {
-    if errors_are_json() { print_error(text) } else { eprintln!("{text}") }
+    if errors_are_json() { print_error(text) } else { print_note(text) }
 }
 
 /// A parser for an argument that is a whole number in this range.
@@ -90,7 +95,8 @@ pub(crate) fn print_scenario_error(error: &ScenarioError) {
         return print_error(&report.strip_prefix("error: ").unwrap_or(&report).trim());
     }
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+    let report = error.report(if colour { Style::Colour } else { Style::Plain });
+    print_note(&report.strip_suffix('\n').unwrap_or(&report));
 }
 
 /// A time in UTC, as ISO 8601 has it in full, and in its short form for names of files.
@@ -144,7 +150,7 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
         let text = format!("interrupted; {kept}");
         if !errors_are_json() {
             // Below the progress bar.
-            eprintln!("\n{text}");
+            print_note(&format_args!("\n{text}"));
         } else if begin_output(Writer::Signals) {
             write_out(format!("{:#}\n", error_object(&text)).as_bytes());
         }
@@ -185,7 +191,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
         Ok(text) => print(&(text + "\n")),
         Err(error) => {
             // Not by print_error, which would come back here.
-            eprintln!("error: {error}");
+            print_note(&format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -240,7 +246,7 @@ fn write_out(mut content: impl std::io::Read) -> ExitCode {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // To standard error, under --json too: standard output cannot be written.
-            eprintln!("error: {error}");
+            print_note(&format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }

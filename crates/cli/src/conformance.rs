@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::command_support::{
-    exit_on_signals, print, print_error, print_json, scratch_directory, utc, with_causes, within,
+    exit_on_signals, print, print_error, print_json, print_note, scratch_directory, utc, with_causes, within,
 };
 use crate::gateway_command::configured_daemon;
 
@@ -222,7 +222,7 @@ impl Bar {
             }
             Progress::Started(name) => self.0.set_message(name.to_owned()),
             Progress::Ended => self.0.inc(1),
-            Progress::Warning(text) => self.0.suspend(|| eprintln!("warning: {text}")),
+            Progress::Warning(text) => self.0.suspend(|| print_note(&format_args!("warning: {text}"))),
             Progress::Over => self.0.finish_and_clear(),
         }
     }
@@ -244,7 +244,7 @@ fn write(
     let Some(path) = &args.out else { return ExitCode::SUCCESS };
     match text.and_then(|text| std::fs::write(path, text)) {
         Ok(()) => {
-            eprintln!("{}", summary());
+            print_note(&summary());
             ExitCode::SUCCESS
         }
         Err(error) => cannot_be_written(path, &error),

@@ -11,7 +11,7 @@ use holdover_testbed::Privilege;
 use holdover_testbed::matrix::Combination;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{exit_on_signals, print_error, within};
+use crate::command_support::{exit_on_signals, print, print_error, print_json, within};
 use crate::conformance::about;
 
 /// Arguments of `holdover kernel-matrix`.
@@ -69,10 +69,9 @@ pub(crate) fn run(args: &KernelMatrixArgs) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let report = measure(&matrix, &combinations);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).expect("plain values"));
-    } else {
-        print!("{}", report.markdown());
+    let printed = if args.json { print_json(&report) } else { print(&report.markdown()) };
+    if printed != ExitCode::SUCCESS {
+        return printed;
     }
     if report.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

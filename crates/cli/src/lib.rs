@@ -4,6 +4,8 @@
 
 // This crate is the outermost floor: it reads clocks, files and arguments.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+// These panic where the output is closed or full: see `print` and `print_note`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 // Programs with fewer commands use only a part of the shared code.
 #![cfg_attr(not(feature = "full"), allow(dead_code, unused_imports))]
 

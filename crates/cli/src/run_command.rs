@@ -18,8 +18,8 @@ use holdover_sim::WorldConfig;
 
 use self::bar::Bar;
 use crate::command_support::{
-    INTERRUPTED, open_scenario, print, print_error, print_interruption, print_scenario_error, stop_on_signals,
-    terminal_width, utc, within,
+    INTERRUPTED, open_scenario, print, print_error, print_interruption, print_note, print_scenario_error,
+    stop_on_signals, terminal_width, utc, within,
 };
 
 /// Arguments of `holdover run`.
@@ -189,7 +189,7 @@ fn shown(args: &RunArgs, results: &ResultsDir, summary: &Summary) -> String {
     let report = results.path().join("report.html");
     if args.json {
         if !args.quiet {
-            eprintln!("Report: {}", report.display());
+            print_note(&format_args!("Report: {}", report.display()));
         }
         return summary.to_json();
     }

@@ -11,7 +11,9 @@ use holdover_scenario::{Builtin, Scenario, ScenarioError};
 use holdover_sim::Role;
 use serde::Serialize;
 
-use crate::command_support::{open_scenario, print, print_error, print_json, print_scenario_error, terminal_width};
+use crate::command_support::{
+    open_scenario, print, print_error, print_json, print_note, print_scenario_error, terminal_width,
+};
 use crate::text_table::columns;
 
 /// Arguments of `holdover scenario`.
@@ -158,7 +160,7 @@ fn check(args: &CheckArgs) -> ExitCode {
     }
     match contents {
         Ok(contents) => {
-            contents.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            contents.warnings.iter().for_each(|warning| print_note(&format_args!("warning: {warning}")));
             print(&contents.text())
         }
         Err(error) => {
@@ -246,15 +248,16 @@ fn list(args: &ListArgs) -> ExitCode {
 fn copy(args: &CopyArgs) -> ExitCode {
     let scenario = (format!("{}.toml", args.builtin.name), args.builtin.text);
     let traces = args.builtin.files.iter().map(|(name, text)| ((*name).to_owned(), *text));
+    let mut written = String::new();
     for (name, text) in core::iter::once(scenario).chain(traces) {
         let path = args.directory.join(name);
         if let Err(error) = write_new(&path, text) {
             print_error(&format_args!("{} cannot be written: {error}", path.display()));
             return ExitCode::FAILURE;
         }
-        println!("{}", path.display());
+        written.push_str(&format!("{}\n", path.display()));
     }
-    ExitCode::SUCCESS
+    print(&written)
 }
 
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {

@@ -23,7 +23,9 @@ use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Namespace, Privilege, PrivilegeError};
 use holdover_transfers::{AgentPath, Agents, KernelError};
 
-use crate::command_support::{INTERRUPTED, open_scenario, print_error, print_scenario_error, with_causes, within};
+use crate::command_support::{
+    INTERRUPTED, open_scenario, print_error, print_note, print_scenario_error, with_causes, within,
+};
 
 /// Arguments of `holdover shell`.
 #[derive(Args, Debug)]
@@ -188,7 +190,7 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
         let outcome = world.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let p99 = outcome.lateness.quantile(0.99);
         if p99 > holdover_base::Duration::from_millis(1) {
-            eprintln!("holdover: the machine was busy: 1 of 100 packets came more than {p99} late");
+            print_note(&format_args!("holdover: the machine was busy: 1 of 100 packets came more than {p99} late"));
         }
         status
     })
@@ -217,7 +219,10 @@ fn world(args: &ShellArgs) -> Result<WorldConfig, ShellError> {
 fn with_agent(mut config: WorldConfig, host: NodeId) -> WorldConfig {
     let (path, why_not_better) = AgentPath::best();
     if let Some(why) = why_not_better {
-        eprintln!("holdover: the agent stands in the path of the host's packets, and not on it: {}", with_causes(&why));
+        print_note(&format_args!(
+            "holdover: the agent stands in the path of the host's packets, and not on it: {}",
+            with_causes(&why)
+        ));
     }
     let foresight = config.mechanisms.iter().find(|with| with.node == host).and_then(|with| with.foresight);
     config.mechanisms.retain(|with| with.node != host);
@@ -424,7 +429,7 @@ impl Observer for Watcher {
                 _ => None,
             };
             if let Some(text) = text {
-                eprintln!("holdover: {:.3} s: {text}", at.as_secs_f64());
+                print_note(&format_args!("holdover: {:.3} s: {text}", at.as_secs_f64()));
             }
         }
         if let Some(recorder) = &mut self.recorder {

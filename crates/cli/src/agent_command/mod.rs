@@ -25,7 +25,7 @@ use holdover_base::Duration;
 use holdover_host::feature::{self, Feature};
 use serde::Serialize;
 
-use crate::command_support::{print, print_error, print_json};
+use crate::command_support::{print, print_error, print_json, print_note};
 
 /// Arguments of `holdover agent`.
 #[derive(Args, Debug)]
@@ -176,7 +176,7 @@ fn check(args: &CheckArgs) -> ExitCode {
                 |problem: &String| format!("{problem}: the rule does not hold for that user; the others hold");
             let problems: Vec<String> = policy.problems().iter().map(in_words).collect();
             if !args.json {
-                problems.iter().for_each(|problem| eprintln!("error: {problem}"));
+                problems.iter().for_each(|problem| print_note(&format_args!("error: {problem}")));
             }
             let cuts = schedule.map(|schedule| format!("# Cuts in the timetable: {}\n", schedule.cuts()));
             let is_default = args.file.is_none() && !Path::new(DEFAULT_PATH).exists();

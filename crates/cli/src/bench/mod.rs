@@ -22,7 +22,7 @@ use clap::{Args, ValueEnum};
 use holdover_testbed::Privilege;
 use serde::Serialize;
 
-use crate::command_support::{print_error, with_causes, within};
+use crate::command_support::{print, print_error, print_json, print_note, with_causes, within};
 pub(crate) use gateway::{Quartiles, RouterTimes, router_times};
 
 /// Arguments of `holdover bench`.
@@ -136,49 +136,68 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             }
         }
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&measures).expect("plain values"));
-        return ExitCode::SUCCESS;
-    }
+    if args.json { print_json(&measures) } else { print(&table(&measures)) }
+}
+
+/// The measurements, a line or more for each.
+fn table(measures: &[Measure]) -> String {
+    let mut text = String::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("{cores} cores; each figure is the best of its runs on one of them, per second of its time");
+    text.push_str(&format!(
+        "{cores} cores; each figure is the best of its runs on one of them, per second of its time\n"
+    ));
     for measure in measures {
         if let Some(rate) = measure.segments_per_second {
-            println!("{:10} {:>12.0} data segments per second ({} runs)", measure.name, rate, measure.runs);
+            text.push_str(&format!(
+                "{:10} {:>12.0} data segments per second ({} runs)\n",
+                measure.name, rate, measure.runs
+            ));
         }
         if let Some(bytes) = measure.bytes_per_connection {
-            println!("{:10} {:>12} bytes per connection, heap included", measure.name, bytes);
+            text.push_str(&format!("{:10} {:>12} bytes per connection, heap included\n", measure.name, bytes));
         }
         if let Some((ours, veth)) = measure.bits_per_second.zip(measure.veth_bits_per_second) {
             let (name, share) = (measure.name, ours / veth * 100.0);
-            println!("{name:10} {:>12.2} Gbit/s, {share:.0} % of a veth pair's {:.2} Gbit/s", ours / 1e9, veth / 1e9);
+            text.push_str(&format!(
+                "{name:10} {:>12.2} Gbit/s, {share:.0} % of a veth pair's {:.2} Gbit/s\n",
+                ours / 1e9,
+                veth / 1e9
+            ));
         }
-        if let Some(link) = measure.link {
+        if let Some(link) = &measure.link {
             let micros = [link.delay_error_median_s, link.delay_error_p99_s, link.delay_error_max_s].map(|s| s * 1e6);
             let [median, p99, max] = micros;
             let name = measure.name;
-            println!(
-                "{name:10} {median:>12.0} us of one-way delay too much (median), {p99:.0} us (99 of 100), {max:.0} us (max)"
-            );
+            text.push_str(&format!(
+                "{name:10} {median:>12.0} us of one-way delay too much (median), {p99:.0} us (99 of 100), {max:.0} us (max)\n"
+            ));
             let error = (link.bits_per_second / link.configured_bits_per_second - 1.0) * 100.0;
-            println!("{name:10} {:>12.3} Mbit/s of 10 Mbit/s ({error:+.2} %)", link.bits_per_second / 1e6);
+            text.push_str(&format!(
+                "{name:10} {:>12.3} Mbit/s of 10 Mbit/s ({error:+.2} %)\n",
+                link.bits_per_second / 1e6
+            ));
         }
-        if let Some(agent) = measure.agent {
+        if let Some(agent) = &measure.agent {
             let (name, share) = (measure.name, agent.ratio * 100.0);
             let [with, without] = [agent.bits_per_second_with, agent.bits_per_second_without].map(|rate| rate / 1e9);
             let [low, high] = agent.ratio_quartiles.map(|ratio| ratio * 100.0);
-            println!("{name:10} {share:>12.2} % of the throughput without it ({with:.2} and {without:.2} Gbit/s)");
-            println!("{name:10} {low:>12.2} to {high:.2} % in half of the pairs of slices");
-            println!("{name:10} {:>12.0} ns per packet, segmentation offload included", agent.nanoseconds_per_packet);
+            text.push_str(&format!(
+                "{name:10} {share:>12.2} % of the throughput without it ({with:.2} and {without:.2} Gbit/s)\n"
+            ));
+            text.push_str(&format!("{name:10} {low:>12.2} to {high:.2} % in half of the pairs of slices\n"));
+            text.push_str(&format!(
+                "{name:10} {:>12.0} ns per packet, segmentation offload included\n",
+                agent.nanoseconds_per_packet
+            ));
         }
         if let Some(gateway) = &measure.gateway {
-            print!("{}", gateway::table(gateway));
+            text.push_str(&gateway::table(gateway));
         }
         if let Some(hosts) = &measure.hosts {
-            print!("{}", gateway_hosts::table(hosts));
+            text.push_str(&gateway_hosts::table(hosts));
         }
     }
-    ExitCode::SUCCESS
+    text
 }
 
 fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send + Sync>> {
@@ -225,7 +244,7 @@ fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send
 /// Shows the progress of a long measurement, if the output is a terminal.
 fn say(name: &str, what: &dyn std::fmt::Display) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{name}: {what}");
+        print_note(&format_args!("{name}: {what}"));
     }
 }
 

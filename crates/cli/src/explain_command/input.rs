@@ -12,6 +12,7 @@ use holdover_explain::{Analysis, Capture, CaptureReadError, Conversation};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{ExplainError, io};
+use crate::command_support::print_note;
 
 /// A capture that was read.
 pub(super) struct Read {
@@ -56,7 +57,10 @@ pub(super) fn read(path: &Path, show_progress: bool) -> Result<Read, ExplainErro
     bar.finish();
     let left_out = analysis.counts().left_out;
     if left_out > 0 {
-        eprintln!("{}: {left_out} connections are left out: there are too many at a time", path.display());
+        print_note(&format_args!(
+            "{}: {left_out} connections are left out: there are too many at a time",
+            path.display()
+        ));
     }
     let unsupported = capture.unsupported_links().to_vec();
     let first = analysis.first().unwrap_or(Instant::ZERO);
@@ -64,7 +68,7 @@ pub(super) fn read(path: &Path, show_progress: bool) -> Result<Read, ExplainErro
 }
 
 fn warn(path: &Path, error: &CaptureReadError) {
-    eprintln!("{}: {error}; what comes before is explained", path.display());
+    print_note(&format_args!("{}: {error}; what comes before is explained", path.display()));
 }
 
 /// Counts the bytes of a file as they are read.

@@ -10,7 +10,7 @@ use holdover_host::packet_listener::PacketListener;
 use holdover_wire::TcpHeaders;
 
 use super::input::{Bar, Read};
-use crate::command_support::stop_on_signals;
+use crate::command_support::{print_note, stop_on_signals};
 
 /// Why nothing was captured.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub(super) fn listen(interface: &str, seconds: Option<f64>, show_progress: bool)
     let listener =
         PacketListener::open(interface).map_err(|error| LiveError::Open { interface: interface.to_owned(), error })?;
     if show_progress {
-        eprintln!("Capturing on {interface}; Ctrl-C ends it and explains what was seen.");
+        print_note(&format_args!("Capturing on {interface}; Ctrl-C ends it and explains what was seen."));
     }
     let end = seconds.map(|seconds| time::Instant::now() + time::Duration::from_secs_f64(seconds.min(1e9)));
     let mut analysis = Analysis::new();
@@ -64,7 +64,7 @@ pub(super) fn listen(interface: &str, seconds: Option<f64>, show_progress: bool)
     bar.finish();
     let missed = listener.missed().unwrap_or(0);
     if missed > 0 {
-        eprintln!("{missed} packets were missed: this machine was too busy to read them");
+        print_note(&format_args!("{missed} packets were missed: this machine was too busy to read them"));
     }
     let first = analysis.first().unwrap_or(Instant::ZERO);
     Ok(Read { conversations: analysis.finish(), first, unsupported: Vec::new() })

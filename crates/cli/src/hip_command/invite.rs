@@ -17,7 +17,7 @@ use holdover_hipd::files::{
 use holdover_hipd::invitation::{Invitation, Secret};
 
 use super::{DirectoryArgs, Failure, FileArgs, ServesArg, SocketArgs, ViaArg, WRONG, reload_peers, service, wrong};
-use crate::command_support::{print, within};
+use crate::command_support::{print, print_note, within};
 
 /// The interval of questions to the daemon.
 const POLL: Duration = Duration::from_millis(200);
@@ -101,7 +101,7 @@ pub(super) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     let is_nowhere = invitation.addresses.is_empty() && invitation.servers.is_empty();
     if is_by_hand {
         if is_nowhere {
-            eprintln!("no address is known of this host (--address): it will have to call first");
+            print_note(&format_args!("no address is known of this host (--address): it will have to call first"));
         }
         return Ok(print(&format!("{invitation}\n")));
     }
@@ -119,10 +119,10 @@ fn wait_for_guest(args: &InviteArgs, invitation: Invitation) -> Result<ExitCode,
         return Err(ClientError::unexpected::<Response>().into());
     };
     let _ = print(&format!("{}\n", Invitation { secret: Some(secret), ..invitation }));
-    eprintln!(
+    print_note(&format_args!(
         "on the other host: sudo holdover hip join - (then this string), once, within {} s; waiting for it",
         args.expires
-    );
+    ));
     loop {
         match control::ask(socket, &Request::Invitation { number })? {
             Response::Open => std::thread::sleep(POLL),
@@ -213,7 +213,7 @@ fn prepare(directory: &Path, socket: &Path) -> Result<(), Failure> {
     if own.is_none() {
         let pair = generate("ed25519").ok_or(Failure { text: "no algorithm".to_owned(), status: 1 })?;
         write_identity(directory, &pair)?;
-        eprintln!("this host is {} from now on", pair.hit());
+        print_note(&format_args!("this host is {} from now on", pair.hit()));
     }
     service::start(directory, socket)
 }
@@ -257,7 +257,9 @@ impl Own<'_> {
             // It forwards no packets in UDP.
             (false, None) if has(Serves::Rendezvous) => Via::Ip,
             (false, None) if self.proposed == Via::Udp && !has_udp => {
-                eprintln!("the daemon cannot receive UDP (port 10500): peers send ESP without UDP (--via ip)");
+                print_note(&format_args!(
+                    "the daemon cannot receive UDP (port 10500): peers send ESP without UDP (--via ip)"
+                ));
                 Via::Ip
             }
             (false, None) => self.proposed,

@@ -11,6 +11,7 @@ use holdover_hipd::control::{self, DEFAULT_SOCKET};
 use holdover_hipd::files::DEFAULT_DIRECTORY;
 
 use super::Failure;
+use crate::command_support::print_note;
 
 const UNIT: &str = "holdover-hip.service";
 /// The directory that systemd makes when it runs (`sd_booted(3)`).
@@ -26,16 +27,16 @@ pub(super) fn start(directory: &Path, socket: &Path) -> Result<(), Failure> {
         if !systemctl(&["enable", "--now", UNIT]) {
             return Err(failed(&format!("the service does not start: systemctl status {UNIT}")));
         }
-        eprintln!("the service {UNIT} is enabled and runs");
+        print_note(&format_args!("the service {UNIT} is enabled and runs"));
         return wait(socket, None, &format!("journalctl -u {UNIT}"));
     }
     let log = log_of(socket);
     let daemon = in_background(directory, socket, &log)?;
     wait(socket, Some(daemon), &log.display().to_string())?;
-    eprintln!(
+    print_note(&format_args!(
         "the daemon runs in the background, until the host stops (log: {}; end: holdover hip down)",
         log.display()
-    );
+    ));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use holdover_lab::run::{KernelOptions, Kernels, RunError};
 use holdover_sim::WorldConfig;
 use holdover_testbed::Congestion;
 
-use crate::command_support::within;
+use crate::command_support::{print_note, within};
 
 /// Arguments about kernels.
 #[derive(Args, Debug)]
@@ -71,7 +71,7 @@ impl KernelArgs {
         let options = KernelOptions { repeat: self.repeat, congestion, simulated: self.simulated.clone() };
         let kernels = Kernels::prepare(options, names, worlds).map_err(RunError::Kernel)?;
         for reason in kernels.refused() {
-            eprintln!("{reason}");
+            print_note(&reason);
         }
         Ok(Some(kernels))
     }

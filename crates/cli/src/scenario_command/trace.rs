@@ -9,7 +9,7 @@ use clap::Args;
 use holdover_base::Duration;
 use holdover_explain::{Analysis, Capture, CaptureReadError, LinkEstimator, LinkTrace, LinkTraceError};
 
-use crate::command_support::{print, print_error};
+use crate::command_support::{print, print_error, print_note};
 
 /// Arguments of `holdover scenario trace`.
 #[derive(Args, Debug)]
@@ -77,7 +77,7 @@ fn read(path: &Path, mut take: impl FnMut(&holdover_explain::Captured<'_>), warn
             Err(error) if packets == 0 => return Err(failed(error)),
             Err(error) => {
                 if warns {
-                    eprintln!("{}: {error}; the trace ends there", path.display());
+                    print_note(&format_args!("{}: {error}; the trace ends there", path.display()));
                 }
                 return Ok(());
             }
@@ -90,7 +90,7 @@ fn finish(args: &TraceArgs, trace: &LinkTrace) -> ExitCode {
     let name = args.capture.file_name().unwrap_or_default().to_string_lossy();
     let text = trace.to_csv(&name);
     let length = trace.rows.last().map_or(Duration::ZERO, |row| row.at);
-    eprintln!(
+    print_note(&format_args!(
         "{} to {}, captured {}: {length}, {:.2} Mbit/s in the mean while up, {} outages. The rate is that of the link in {:.0} % of the \
          intervals, and estimated from these in the others.",
         trace.sender,
@@ -99,7 +99,7 @@ fn finish(args: &TraceArgs, trace: &LinkTrace) -> ExitCode {
         trace.mean_rate_bps() / 1e6,
         trace.outages(),
         100.0 * trace.full_share
-    );
+    ));
     match &args.out {
         None => print(&text),
         Some(path) => match std::fs::write(path, text) {

@@ -270,6 +270,27 @@ fn a_full_disk_is_named() {
     assert!(ended.err.contains("No space left on device"), "{}", ended.err);
 }
 
+// Claim: A command whose output and messages cannot be written ends by its own exit status.
+#[test]
+fn a_full_disk_below_the_messages_ends_no_command() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
+    if full().is_err() {
+        return;
+    }
+    let place = Place::with_scenario("run-messages", SCENARIO);
+    let status = |arguments: &str| {
+        let mut command = place.command(arguments);
+        command.stdout(full().unwrap()).stderr(full().unwrap()).status().unwrap().code()
+    };
+    assert_eq!(status("run short.toml --no-captures --no-plots --out out"), Some(1));
+    assert!(place.path("out/summary.json").exists());
+    assert_eq!(status("conformance --only no-such-experiment"), Some(2));
+    for arguments in ["scenario list", "bench nothing", "run no-such-scenario", "doctor", "kernel-matrix nothing"] {
+        let code = status(arguments);
+        assert!(matches!(code, Some(1 | 2)), "{arguments}: {code:?}");
+    }
+}
+
 #[test]
 fn tables_fit_a_narrow_terminal() {
     let place = Place::with_scenario("run-narrow", SCENARIO);

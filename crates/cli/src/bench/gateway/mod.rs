@@ -19,7 +19,7 @@ use holdover_host::open_files;
 use serde::Serialize;
 
 use super::quartiles;
-use crate::command_support::{exit_on_signals, scratch_directory};
+use crate::command_support::{exit_on_signals, print_note, scratch_directory};
 use cpu::Pinned;
 use lane::{Lane, Way};
 pub(super) use table::table;
@@ -110,9 +110,9 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     let program = proxy::find(haproxy);
     let version = program.as_deref().map(proxy::version).transpose()?;
     if program.is_none() {
-        eprintln!(
+        print_note(&format_args!(
             "gateway: not compared with HAProxy, which is not in PATH or /usr/sbin: --haproxy or HOLDOVER_HAPROXY names it"
-        );
+        ));
     }
     exit_on_signals("nothing was measured to its end".to_owned())?;
     // Both ends of 1,000 connections, and namespaces.
