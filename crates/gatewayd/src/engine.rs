@@ -20,6 +20,7 @@ mod refresh;
 mod release;
 mod removal;
 mod setup;
+mod solicit;
 mod split;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,7 @@ use connections::Moves;
 use echo::Echo;
 pub use error::EngineError;
 use refresh::Refresh;
+use solicit::Solicitations;
 
 /// Serves the mobile hosts behind one interface.
 #[derive(Debug)]
@@ -104,6 +106,7 @@ pub(crate) struct Engine {
     look_at: Instant,
     renew_at: Instant,
     neighbours_kept: Refresh,
+    solicitations: Solicitations,
     unsendable: Unsendable,
 }
 
@@ -215,7 +218,12 @@ impl Engine {
                     }
                 }
                 LinkNotification::Unresolved(_) => {}
-                LinkNotification::Addressed => self.follow_addresses(),
+                LinkNotification::Addressed { is_verified } => {
+                    self.follow_addresses();
+                    if is_verified {
+                        self.handle_verified(now);
+                    }
+                }
                 LinkNotification::Returned | LinkNotification::Lost => has_returned |= self.look_up(now)?,
             }
         }
@@ -357,6 +365,7 @@ impl Engine {
         }
         self.inject(now);
         self.discard();
+        self.solicit();
         for mobile in self.neighbours_kept.due(now, || self.diverter.away().collect()) {
             if self.neighbours_kept.is_for_all() || self.uses_neighbour(now, mobile) {
                 self.keep_neighbour(mobile);
@@ -368,7 +377,8 @@ impl Engine {
     /// When to call [`Self::advance`].
     pub(crate) fn poll_timeout(&self) -> Instant {
         let deadlines = [self.look_at, self.renew_at, self.neighbours_kept.poll_timeout()].into_iter();
-        let untold = self.diverter.has_changes().then_some(self.advanced_at);
+        let unfinished = self.diverter.has_changes() || self.solicitations.is_pending();
+        let unfinished = unfinished.then_some(self.advanced_at);
         let waker = self.waker.as_ref().map(Waker::poll_timeout);
         let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
         let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
@@ -378,7 +388,7 @@ impl Engine {
         deadlines
             .chain(self.diverter.poll_timeout())
             .chain(waker)
-            .chain(untold)
+            .chain(unfinished)
             .chain(again)
             .chain(carrier)
             .chain(handoff)

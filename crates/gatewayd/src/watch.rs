@@ -8,6 +8,7 @@ use holdover_host::{Group, Monitor, Notification};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressHeaderFlags;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 
 use crate::interface::Interface;
@@ -24,7 +25,10 @@ pub(crate) enum LinkNotification {
     /// Address resolution has failed for a neighbour.
     Unresolved(IpAddr),
     /// The interface has a new address, or one with other properties.
-    Addressed,
+    Addressed {
+        /// An IPv6 address that can be used: duplicate address detection has ended, or there is none.
+        is_verified: bool,
+    },
     /// Notifications were lost; look the interface up again.
     Lost,
 }
@@ -96,7 +100,9 @@ impl Watch {
                 address_of(entry).filter(|_| has_failed).map(LinkNotification::Unresolved)
             }
             RouteNetlinkMessage::NewAddress(address) if address.header.index == index => {
-                Some(LinkNotification::Addressed)
+                let is_v6 = address.header.family == AddressFamily::Inet6;
+                let is_tentative = address.header.flags.contains(AddressHeaderFlags::Tentative);
+                Some(LinkNotification::Addressed { is_verified: is_v6 && !is_tentative })
             }
             _ => None,
         }

@@ -16,6 +16,7 @@ use super::behind::Behind;
 use super::cluster::Adoptions;
 use super::connections::Moves;
 use super::refresh::Refresh;
+use super::solicit::Solicitations;
 use super::{Engine, EngineError, RENEW_EVERY, Unsendable, setup};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -87,6 +88,7 @@ impl Engine {
             look_at: now,
             renew_at: now + RENEW_EVERY,
             neighbours_kept: Refresh::new(now),
+            solicitations: Solicitations::default(),
             unsendable: Unsendable::default(),
             interface,
         };

@@ -51,6 +51,9 @@ impl Engine {
         // The kernel's neighbours are lost with the carrier.
         self.neighbours_kept.restart(now);
         self.behind.forget_ways();
+        if self.interface.has_carrier {
+            self.solicitations.note_carrier(now);
+        }
         if self.config.presence.carrier {
             self.note_carrier(now, self.interface.has_carrier);
         }
@@ -61,6 +64,7 @@ impl Engine {
         self.neighbours_kept.restart(now);
         self.behind.forget_ways();
         if has_carrier {
+            self.solicitations.note_carrier(now);
             self.prober.note_link_return(now);
         }
         tracing::info!(interface = self.interface.name, has_carrier, "carrier");
