@@ -36,6 +36,9 @@ pub(crate) struct BenchArgs {
     /// The HAProxy that `gateway` is compared with; default: that of HOLDOVER_HAPROXY, or haproxy in PATH.
     #[arg(long, value_name = "PROGRAM")]
     haproxy: Option<PathBuf>,
+    /// The PEPsal that `gateway` is compared with; default: that of HOLDOVER_PEPSAL, or pepsal in PATH.
+    #[arg(long, value_name = "PROGRAM")]
+    pepsal: Option<PathBuf>,
     /// Mobile hosts of `gateway-hosts`, 1 to 60,000.
     #[arg(long, value_name = "N", default_value = "500", value_parser = within(1..=60_000_u32))]
     hosts: u32,
@@ -62,7 +65,7 @@ enum Name {
     RealLink,
     /// The cost of the agent's eBPF programs for bulk TCP over a veth pair while the link is up.
     Agent,
-    /// The processor time of forwarding with the gateway, beside plain forwarding, a program that does nothing, and HAProxy.
+    /// The processor time of forwarding with the gateway, beside plain forwarding, a program that does nothing, HAProxy and PEPsal.
     Gateway,
     /// The gateway with many mobile hosts: memory, processor time, the time to first data when all return within a second, floods of SYNs.
     GatewayHosts,
@@ -229,7 +232,7 @@ fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send
             Measure { agent: Some(cost?), ..Measure::new(name, &took, 1) }
         }
         Name::Gateway => {
-            let (took, cost) = timed(|| gateway::measure(args.haproxy.as_deref()));
+            let (took, cost) = timed(|| gateway::measure(args.haproxy.as_deref(), args.pepsal.as_deref()));
             Measure { gateway: Some(cost?), ..Measure::new(name, &took, 1) }
         }
         Name::GatewayHosts => {

@@ -1,15 +1,14 @@
 //! The ways of forwarding that are compared.
 
-use std::path::Path;
-
 use holdover_gatewayd::bench::Baseline;
 use holdover_testbed::gateway::{GatewayProcess, Line, MOBILE_FACING};
 use serde::Serialize;
 
 use super::frames::{Frames, packets};
+use super::pepsal::Pepsal;
 use super::proxy::Proxy;
 use super::streams::Streams;
-use super::{BULK_BYTES, EXCHANGES, Failed, Load, PACKETS, place};
+use super::{BULK_BYTES, EXCHANGES, Failed, Load, PACKETS, Proxies, place};
 use crate::gateway_command::daemon;
 
 /// The program or path between the hosts.
@@ -32,12 +31,22 @@ pub(super) enum Lane {
     MTcp,
     /// A router with HAProxy, to which the mobile host connects.
     Haproxy,
+    /// A router with PEPsal, which takes the mobile host's connections to the fixed host.
+    Pepsal,
 }
 
 impl Lane {
     /// The ways that `holdover bench gateway` compares.
-    pub(super) const ALL: [Self; 7] =
-        [Self::Direct, Self::Forwarding, Self::Program, Self::Observe, Self::Buffer, Self::Split, Self::Haproxy];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Direct,
+        Self::Forwarding,
+        Self::Program,
+        Self::Observe,
+        Self::Buffer,
+        Self::Split,
+        Self::Haproxy,
+        Self::Pepsal,
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -49,6 +58,7 @@ impl Lane {
             Self::Split => "split",
             Self::MTcp => "m-tcp",
             Self::Haproxy => "haproxy",
+            Self::Pepsal => "pepsal",
         }
     }
 }
@@ -60,7 +70,7 @@ pub(super) struct Way {
     // Connections first: a proxy or a gateway is not to see them end in another way.
     streams: Option<Streams>,
     frames: Option<Frames>,
-    _router: Router,
+    router: Router,
     processes: Vec<u32>,
     line: Line,
 }
@@ -72,13 +82,14 @@ enum Router {
     Programs { _programs: Baseline },
     Gateway { _process: GatewayProcess },
     Haproxy { _proxy: Proxy },
+    Pepsal { proxy: Pepsal },
 }
 
 impl Way {
     /// Makes hosts, and a router with its programs.
-    pub(super) fn new(lane: Lane, round: usize, haproxy: Option<&Path>) -> Result<Self, Failed> {
+    pub(super) fn new(lane: Lane, round: usize, proxies: &Proxies) -> Result<Self, Failed> {
         let line = if lane == Lane::Direct { Line::direct()? } else { Line::routed()? };
-        let (router, processes) = match (lane, line.router(), haproxy) {
+        let (router, processes) = match (lane, line.router(), proxies.of(lane)) {
             (Lane::Program, Some(router), _) => {
                 (Router::Programs { _programs: Baseline::pass(router, MOBILE_FACING)? }, Vec::new())
             }
@@ -93,9 +104,14 @@ impl Way {
                 let id = proxy.process();
                 (Router::Haproxy { _proxy: proxy }, vec![id])
             }
+            (Lane::Pepsal, Some(_), Some(program)) => {
+                let proxy = Pepsal::start(&line, program)?;
+                let id = proxy.process();
+                (Router::Pepsal { proxy }, vec![id])
+            }
             _ => (Router::Nothing, Vec::new()),
         };
-        Ok(Self { lane, streams: None, frames: None, _router: router, processes, line })
+        Ok(Self { lane, streams: None, frames: None, router, processes, line })
     }
 
     pub(super) fn lane(&self) -> Lane {
@@ -118,6 +134,9 @@ impl Way {
         match load {
             Load::Bulk { connections } | Load::Messages { connections } => {
                 self.streams = Some(Streams::open(&self.line, self.lane == Lane::Haproxy, connections)?);
+                if let Router::Pepsal { proxy } = &self.router {
+                    proxy.has_taken(connections)?;
+                }
             }
             Load::Packets { flows } => {
                 let mut frames = Frames::new(&self.line, flows)?;

@@ -1,4 +1,4 @@
-//! `gateway`: the processor time of forwarding through a router with the gateway, beside plain forwarding and a proxy.
+//! `gateway`: the processor time of forwarding through a router with the gateway, beside plain forwarding and proxies.
 //!
 //! Each way of forwarding has hosts and a router of its own. They carry the same load by turns, in a new order each time, so that other
 //! load on the machine affects all alike. Slices of one turn are compared.
@@ -6,6 +6,7 @@
 mod cpu;
 mod frames;
 mod lane;
+mod pepsal;
 mod proxy;
 mod streams;
 mod table;
@@ -31,6 +32,8 @@ type Failed = Box<dyn Error + Send + Sync>;
 pub(super) struct GatewayCost {
     /// HAProxy's version; `None` without HAProxy.
     haproxy: Option<String>,
+    /// The same of PEPsal.
+    pepsal: Option<String>,
     loads: Vec<LoadCost>,
 }
 
@@ -106,14 +109,10 @@ const PACKETS: u64 = 20_000;
 ///
 /// # Errors
 /// The kernel refuses something, or the load does not get through.
-pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
-    let program = proxy::find(haproxy);
-    let version = program.as_deref().map(proxy::version).transpose()?;
-    if program.is_none() {
-        print_note(&format_args!(
-            "gateway: not compared with HAProxy, which is not in PATH or /usr/sbin: --haproxy or HOLDOVER_HAPROXY names it"
-        ));
-    }
+pub(super) fn measure(haproxy: Option<&Path>, pepsal: Option<&Path>) -> Result<GatewayCost, Failed> {
+    let proxies = Proxies::find(haproxy, pepsal);
+    let haproxy = proxies.haproxy.as_deref().map(proxy::version).transpose()?;
+    let pepsal = proxies.pepsal.as_deref().map(pepsal::version).transpose()?;
     exit_on_signals("nothing was measured to its end".to_owned())?;
     // Both ends of 1,000 connections, and namespaces.
     open_files::raise_limit();
@@ -122,8 +121,8 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     let mut slices = LOADS.map(|_| Slices::default());
     let mut random = Rng::new(1);
     for round in 0..ROUNDS {
-        let lanes = Lane::ALL.into_iter().filter(|lane| *lane != Lane::Haproxy || program.is_some());
-        let ways = lanes.map(|lane| Way::new(lane, round, program.as_deref()));
+        let lanes = Lane::ALL.into_iter().filter(|lane| proxies.have(*lane));
+        let ways = lanes.map(|lane| Way::new(lane, round, &proxies));
         let mut ways = ways.collect::<Result<Vec<_>, _>>()?;
         for (load, slices) in LOADS.into_iter().zip(&mut slices) {
             super::say("gateway", &format_args!("round {} of {ROUNDS}: {}", round + 1, load.name()));
@@ -131,7 +130,43 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
         }
     }
     let loads = LOADS.into_iter().zip(&slices).map(|(load, slices)| slices.cost(load));
-    Ok(GatewayCost { haproxy: version, loads: loads.collect() })
+    Ok(GatewayCost { haproxy, pepsal, loads: loads.collect() })
+}
+
+/// Programs of others that forward for the mobile host; `None` where they are absent.
+#[derive(Debug, Default)]
+struct Proxies {
+    haproxy: Option<PathBuf>,
+    pepsal: Option<PathBuf>,
+}
+
+impl Proxies {
+    /// Finds them, and prints which are absent.
+    fn find(haproxy: Option<&Path>, pepsal: Option<&Path>) -> Self {
+        let haproxy = proxy::find(haproxy);
+        if haproxy.is_none() {
+            print_note(&format_args!(
+                "gateway: not compared with HAProxy, which is not in PATH or /usr/sbin: --haproxy or HOLDOVER_HAPROXY names it"
+            ));
+        }
+        let pepsal = pepsal::find(pepsal);
+        let pepsal = pepsal.inspect_err(|error| print_note(&format_args!("gateway: not compared with PEPsal, {error}")));
+        Self { haproxy, pepsal: pepsal.ok() }
+    }
+
+    /// The program of a lane.
+    fn of(&self, lane: Lane) -> Option<&Path> {
+        match lane {
+            Lane::Haproxy => self.haproxy.as_deref(),
+            Lane::Pepsal => self.pepsal.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether a lane's program is there, if it is one of these.
+    fn have(&self, lane: Lane) -> bool {
+        !matches!(lane, Lane::Haproxy | Lane::Pepsal) || self.of(lane).is_some()
+    }
 }
 
 /// The first quartile, the median and the third quartile.
@@ -161,7 +196,7 @@ pub(crate) fn router_times() -> Result<RouterTimes, Failed> {
     let lanes = [Lane::Direct, Lane::Forwarding, Lane::MTcp];
     let mut random = Rng::new(1);
     for round in 0..ROUNDS {
-        let ways = lanes.into_iter().map(|lane| Way::new(lane, round, None));
+        let ways = lanes.into_iter().map(|lane| Way::new(lane, round, &Proxies::default()));
         let mut ways = ways.collect::<Result<Vec<_>, _>>()?;
         run(Load::Messages { connections: 1 }, &mut ways, &mut slices, &pinned, &mut random)?;
     }
@@ -173,7 +208,7 @@ pub(crate) fn router_times() -> Result<RouterTimes, Failed> {
 /// # Errors
 /// They are not.
 fn check_softirqs(pinned: &Pinned) -> Result<(), Failed> {
-    let mut way = Way::new(Lane::Forwarding, 0, None)?;
+    let mut way = Way::new(Lane::Forwarding, 0, &Proxies::default())?;
     let load = Load::Packets { flows: 1 };
     way.begin(load)?;
     let mut slices = Vec::new();
@@ -305,9 +340,14 @@ impl Load {
         }
     }
 
-    /// Whether a way can carry it: there are no connections to end without hosts.
+    /// Whether a way can carry it: there are no connections to end without hosts, and PEPsal's `SPLICE_F_MORE` makes the kernel keep
+    /// each message for up to 0.2 s.
     fn is_for(self, lane: Lane) -> bool {
-        !matches!(lane, Lane::Split | Lane::Haproxy) || !matches!(self, Self::Packets { .. })
+        match lane {
+            Lane::Pepsal => matches!(self, Self::Bulk { .. }),
+            Lane::Split | Lane::Haproxy => !matches!(self, Self::Packets { .. }),
+            _ => true,
+        }
     }
 
     /// Bytes of payload in a slice.
@@ -331,14 +371,15 @@ mod tests {
     use super::*;
 
     // Claim: `bench gateway` compares slices of the same turn; its run time is that of this thread and of what it names; each of
-    // its loads gets through a direct line, a router and a router with programs that do nothing; a program that is no HAProxy is
-    // refused. `reproduce m-tcp --real` shows the router's time without that of hosts.
+    // its loads gets through a direct line, a router and a router with programs that do nothing; a program that is no HAProxy or
+    // no PEPsal is refused. `reproduce m-tcp --real` shows the router's time without that of hosts.
     // Tests: `bench::gateway::tests::a_router_s_time_is_without_that_of_hosts`,
     // `reproduce_command::real::tests::the_page_has_both_figures_in_microseconds`,
     // `bench::gateway::tests::softirqs_count_only_if_a_whole_slice_is_charged`,
     // `cpu::tests::run_time_counts_this_thread_and_not_others`,
     // `bench::gateway::tests::every_load_gets_through_where_no_daemon_is_needed`,
-    // `bench::gateway::tests::a_program_that_is_no_proxy_is_refused`
+    // `bench::gateway::tests::a_program_that_is_no_proxy_is_refused`,
+    // `bench::gateway::pepsal::tests::a_program_that_is_no_pepsal_is_refused`
     #[test]
     fn ratios_are_those_of_slices_of_one_turn() {
         // The machine is ten times slower in every second turn.
@@ -388,7 +429,7 @@ mod tests {
     #[test]
     fn every_load_gets_through_where_no_daemon_is_needed() {
         for lane in [Lane::Direct, Lane::Forwarding, Lane::Program] {
-            let mut way = match Way::new(lane, 0, None) {
+            let mut way = match Way::new(lane, 0, &Proxies::default()) {
                 Ok(way) => way,
                 Err(error) => return holdover_testbed::harness::skip(error),
             };

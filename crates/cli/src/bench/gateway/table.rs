@@ -13,6 +13,9 @@ pub(in super::super) fn table(cost: &GatewayCost) -> String {
     if let Some(version) = &cost.haproxy {
         let _ = writeln!(text, "           haproxy: {version}");
     }
+    if let Some(version) = &cost.pepsal {
+        let _ = writeln!(text, "           pepsal: {version}");
+    }
     for load in &cost.loads {
         section(&mut text, load);
     }
