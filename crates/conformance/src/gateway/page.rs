@@ -51,7 +51,9 @@ impl Report {
              `buffer`: 1.5 round trips ({}).\n\
              - **total**: from the beginning to the last byte.\n\
              - **ideal**: what the same transfer takes without an absence and without the gateway, plus the absence, over the total. \
-             Bound with `buffer`: {:.0} %.\n\n\
+             Bound with `buffer`: {:.0} %. What is on its way when the link falls silent is lost before the gateway can know it, and a \
+             sender that has not timed out yet begins anew with a few segments: \
+             [what this costs](../notes/gateway.md#short-absences).\n\n\
              What misses its bound is in bold. Between the return and the first new data a thread that sleeps for 2 ms at a time \
              was woken {:.1} ms late in the worst run with `buffer`. Runs that missed the bound of the first data while it was {} late \
              or more were made again, at most twice: {} runs.\n",
