@@ -36,6 +36,8 @@ const ETHERNET: usize = 14;
 const TCP: usize = ETHERNET + 20;
 /// The first port of the fixed host.
 const FIRST_PORT: u16 = 10_000;
+/// The mobile host's port of a connection in one direction; those of others are higher.
+const ONE_WAY_PORT: u16 = 79;
 /// The number of ports of the fixed host that are used with one port of the mobile host.
 const PORTS: u64 = 50_000;
 
@@ -63,6 +65,21 @@ impl Frames {
             self.sent += 1;
         }
         Ok(())
+    }
+
+    /// Sends `segments` to the mobile host, of a connection on which it acknowledges nothing.
+    pub(super) fn send_down(&mut self, segments: u64) -> Result<(), Failed> {
+        for _ in 0..segments {
+            let seq = (self.sent as u32).wrapping_mul(MESSAGE_BYTES as u32);
+            self.senders[0].send([FIRST_PORT, ONE_WAY_PORT], seq, seq)?;
+            self.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// Packets that the mobile host has received so far, of any kind.
+    pub(super) fn received_by_mobile(&self) -> Result<u64, Failed> {
+        packets(&self.senders[1].host, Line::INTERFACE).map(|[received, _]| received)
     }
 
     /// Packets that both hosts have received so far, of any kind.
@@ -103,11 +120,25 @@ impl Sender {
 
 /// The packets that an interface has received and sent so far.
 pub(super) fn packets(host: &Namespace, interface: &str) -> Result<[u64; 2], Failed> {
+    let counters = counters(host)?;
+    let found = counters.into_iter().find(|(name, _)| name == interface);
+    found.map(|(_, packets)| packets).ok_or_else(|| format!("/proc/thread-self/net/dev has no {interface}").into())
+}
+
+/// The packets that the gateway's daemon on a router has taken from its device so far.
+pub(super) fn diverted(router: &Namespace) -> Result<u64, Failed> {
+    Ok(counters(router)?.into_iter().filter(|(name, _)| name.starts_with("hgw")).map(|(_, [_, sent])| sent).sum())
+}
+
+/// The packets that each interface has received and sent so far.
+fn counters(host: &Namespace) -> Result<Vec<(String, [u64; 2])>, Failed> {
     let text = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'));
-    let values: Vec<u64> = line.unwrap_or_default().split_whitespace().filter_map(|value| value.parse().ok()).collect();
-    match values[..] {
-        [_, received, _, _, _, _, _, _, _, sent, ..] => Ok([received, sent]),
-        _ => Err(format!("/proc/thread-self/net/dev has no counters of {interface}").into()),
-    }
+    let of_line = |line: &str| {
+        let (name, values) = line.split_once(':')?;
+        // Bytes, packets and six others of those received come before bytes and packets sent.
+        let mut values = values.split_whitespace().map(str::parse);
+        let (received, sent) = (values.nth(1)?.ok()?, values.nth(7)?.ok()?);
+        Some((name.trim().to_owned(), [received, sent]))
+    };
+    Ok(text.lines().filter_map(of_line).collect())
 }

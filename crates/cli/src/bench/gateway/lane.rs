@@ -1,14 +1,19 @@
 //! The ways of forwarding that are compared.
 
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
 use holdover_gatewayd::bench::Baseline;
+use holdover_gatewayd::control::{self, Request, Standing};
+use holdover_host::Namespace;
 use holdover_testbed::gateway::{GatewayProcess, Line, MOBILE_FACING};
 use serde::Serialize;
 
-use super::frames::{Frames, packets};
+use super::frames::{Frames, diverted, packets};
 use super::pepsal::Pepsal;
 use super::proxy::Proxy;
 use super::streams::Streams;
-use super::{BULK_BYTES, EXCHANGES, Failed, Load, PACKETS, Proxies, place};
+use super::{BULK_BYTES, EXCHANGES, Failed, KEPT, Load, PACKETS, Proxies, place};
 use crate::gateway_command::daemon;
 
 /// The program or path between the hosts.
@@ -63,6 +68,12 @@ impl Lane {
     }
 }
 
+/// Packets that are sent before the daemon has to take them, and the pause for it.
+const KEPT_AT_ONCE: u64 = 250;
+const KEPT_PAUSE: Duration = Duration::from_millis(2);
+/// The bound on the wait for packets that were kept.
+const ARRIVE_WITHIN: Duration = Duration::from_secs(10);
+
 /// One of them, with its hosts.
 #[derive(Debug)]
 pub(super) struct Way {
@@ -80,7 +91,7 @@ pub(super) struct Way {
 enum Router {
     Nothing,
     Programs { _programs: Baseline },
-    Gateway { _process: GatewayProcess },
+    Gateway { process: GatewayProcess },
     Haproxy { _proxy: Proxy },
     Pepsal { proxy: Pepsal },
 }
@@ -97,7 +108,7 @@ impl Way {
                 let sections = format!("[mobiles]\nmode = \"{}\"\n[programs]\npinned = false\n", lane.name());
                 let mut process = GatewayProcess::start(router, place(lane, round), &sections, daemon)?;
                 let id = process.process().map(|process| process.id());
-                (Router::Gateway { _process: process }, id.into_iter().collect())
+                (Router::Gateway { process }, id.into_iter().collect())
             }
             (Lane::Haproxy, Some(_), Some(program)) => {
                 let proxy = Proxy::start(&line, program, place(lane, round))?;
@@ -138,7 +149,8 @@ impl Way {
                     proxy.has_taken(connections)?;
                 }
             }
-            Load::Packets { flows } => {
+            Load::Packets { .. } | Load::Kept => {
+                let flows = if let Load::Packets { flows } = load { flows } else { 1 };
                 let mut frames = Frames::new(&self.line, flows)?;
                 // The router looks up the hosts' Ethernet addresses, and the gateway gets to know all connections.
                 frames.send(flows)?;
@@ -156,6 +168,13 @@ impl Way {
             }
             (Load::Messages { connections }, Some(streams), _) => streams.exchange(EXCHANGES / connections as u64),
             (Load::Packets { .. }, _, Some(frames)) => frames.send(PACKETS),
+            (Load::Kept, _, Some(frames)) => {
+                let gateway = match (&self.router, self.line.router()) {
+                    (Router::Gateway { process }, Some(router)) => Some((process.socket(), router)),
+                    _ => None,
+                };
+                keep(frames, gateway)
+            }
             _ => Err("the load was not begun".into()),
         }
     }
@@ -181,4 +200,34 @@ impl Way {
         }
         Ok(())
     }
+}
+
+/// Sends packets to the mobile host, which a gateway takes for absent until all are sent, and waits for them.
+fn keep(frames: &mut Frames, gateway: Option<(PathBuf, &Namespace)>) -> Result<(), Failed> {
+    let report = |presence| -> Result<(), Failed> {
+        let request = Request::Mobile { address: Line::MOBILE.into(), presence };
+        gateway.as_ref().map_or(Ok(()), |(socket, _)| Ok(control::ask(socket, &request).map(drop)?))
+    };
+    let taken = || gateway.as_ref().map_or(Ok(0), |(_, router)| diverted(router));
+    let before = [taken()?, frames.received_by_mobile()?];
+    report(Standing::Away)?;
+    for batch in 1..=KEPT / KEPT_AT_ONCE {
+        frames.send_down(KEPT_AT_ONCE)?;
+        // The queue of the daemon's device is short.
+        let is_taken = || Ok(taken()? - before[0] + frames.received_by_mobile()? - before[1] >= batch * KEPT_AT_ONCE);
+        await_packets("been kept", is_taken)?;
+    }
+    report(Standing::Present)?;
+    await_packets("arrived", || Ok(frames.received_by_mobile()? - before[1] >= KEPT))
+}
+
+fn await_packets(what: &str, are_there: impl Fn() -> Result<bool, Failed>) -> Result<(), Failed> {
+    let began = Instant::now();
+    while !are_there()? {
+        if began.elapsed() > ARRIVE_WITHIN {
+            return Err(format!("packets for an absent mobile host have not {what}").into());
+        }
+        std::thread::sleep(KEPT_PAUSE);
+    }
+    Ok(())
 }

@@ -75,9 +75,11 @@ enum Load {
     Messages { connections: usize },
     /// Packets of 64 bytes of payload in both directions, without TCP at the hosts.
     Packets { flows: u64 },
+    /// The same to the mobile host only, which a gateway takes for absent meanwhile: it keeps and releases them.
+    Kept,
 }
 
-const LOADS: [Load; 7] = [
+const LOADS: [Load; 8] = [
     Load::Bulk { connections: 1 },
     Load::Bulk { connections: 1000 },
     Load::Messages { connections: 1 },
@@ -85,6 +87,7 @@ const LOADS: [Load; 7] = [
     Load::Packets { flows: 1 },
     Load::Packets { flows: 1000 },
     Load::Packets { flows: 100_000 },
+    Load::Kept,
 ];
 
 /// The number of rounds. Each sets everything up again, since the placement in memory affects the time.
@@ -104,6 +107,8 @@ const CHECKS: usize = 200;
 const CHECKED_PACKETS: u64 = 100;
 /// Packets of each direction in a slice.
 const PACKETS: u64 = 20_000;
+/// Packets that are kept in a slice.
+const KEPT: u64 = 2000;
 
 /// Takes all measurements.
 ///
@@ -337,6 +342,7 @@ impl Load {
             Self::Messages { connections } => format!("64-byte messages, {connections} connections"),
             Self::Packets { flows: 1 } => "64-byte packets, 1 flow".to_owned(),
             Self::Packets { flows } => format!("64-byte packets, {flows} flows"),
+            Self::Kept => "64-byte packets, kept for an absent mobile host by buffer".to_owned(),
         }
     }
 
@@ -344,6 +350,7 @@ impl Load {
     /// each message for up to 0.2 s.
     fn is_for(self, lane: Lane) -> bool {
         match lane {
+            _ if self == Self::Kept => matches!(lane, Lane::Direct | Lane::Forwarding | Lane::Buffer),
             Lane::Pepsal => matches!(self, Self::Bulk { .. }),
             Lane::Split | Lane::Haproxy => !matches!(self, Self::Packets { .. }),
             _ => true,
@@ -357,6 +364,7 @@ impl Load {
             Self::Bulk { .. } => BULK_BYTES,
             Self::Messages { .. } => 2 * EXCHANGES * message,
             Self::Packets { .. } => 2 * PACKETS * message,
+            Self::Kept => KEPT * message,
         }
     }
 }
@@ -433,7 +441,8 @@ mod tests {
                 Ok(way) => way,
                 Err(error) => return holdover_testbed::harness::skip(error),
             };
-            for load in [Load::Bulk { connections: 2 }, Load::Messages { connections: 3 }, Load::Packets { flows: 5 }] {
+            let (bulk, messages) = (Load::Bulk { connections: 2 }, Load::Messages { connections: 3 });
+            for load in [bulk, messages, Load::Packets { flows: 5 }, Load::Kept] {
                 let before = way.forwarded().unwrap();
                 way.begin(load).unwrap_or_else(|error| panic!("{}, {load:?}: {error}", lane.name()));
                 let forwarded = way.forwarded().unwrap() - before;
