@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 
 use super::record::RecordError;
-use super::split_record::{Piece, SplitRecord};
+use super::record_kinds::{Record, RecordKind};
+use super::split_record::Piece;
 
 /// The answer of one peer to a request.
 #[derive(Clone, Debug)]
 pub(super) struct Arriving {
+    kind: RecordKind,
     /// The number of pieces.
     count: u16,
     /// The pieces that have arrived.
@@ -28,14 +30,14 @@ struct Partial {
 /// A complete record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Arrived {
-    pub(super) record: SplitRecord,
+    pub(super) record: Record,
     pub(super) bytes: Bytes,
     pub(super) is_doubtful: bool,
 }
 
 impl Arriving {
-    pub(super) fn new(count: u16) -> Self {
-        Self { count, got: BTreeSet::new(), partial: BTreeMap::new() }
+    pub(super) fn new(kind: RecordKind, count: u16) -> Self {
+        Self { kind, count, got: BTreeSet::new(), partial: BTreeMap::new() }
     }
 
     /// Whether a piece has arrived before.
@@ -70,7 +72,7 @@ impl Arriving {
         partial.pieces.insert(offset, bytes.clone());
         let arrived = match partial.whole() {
             None => None,
-            Some(whole) => match SplitRecord::parse(&whole) {
+            Some(whole) => match Record::parse(&whole, self.kind) {
                 Ok(record) => Some(Arrived { record, bytes: whole, is_doubtful }),
                 Err(error) => {
                     partial.len -= bytes.len();
@@ -117,7 +119,7 @@ mod tests {
     /// Invalid bytes, pieces that overlap, and the last piece of a record that cannot be parsed do not count as arrived.
     #[test]
     fn invalid_pieces_have_not_arrived() {
-        let mut arriving = Arriving::new(4);
+        let mut arriving = Arriving::new(RecordKind::Whole, 4);
         assert!(arriving.take(0, 4, &Bytes::new()).is_err());
         assert!(arriving.take(0, 5, &piece(0, 100, 300)).is_err());
         assert_eq!(arriving.take(0, 4, &piece(100, 100, 300)), Ok(None));

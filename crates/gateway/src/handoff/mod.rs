@@ -2,11 +2,13 @@
 //! in the path of its packets (M-TCP, section 4.3). The base stations of [`crate::buffer_freeze`] do the same, with records of their own.
 //!
 //! - [`ConnectionRecord`]: the state of a split connection for another supervisor host, in at most [`ConnectionRecord::MAX_BYTES`].
-//! - [`SplitRecord`]: a split connection with the data in its buffers (I-TCP), which travels in [pieces](Piece).
+//! - [`SplitRecord`]: a split connection with the data in its buffers (I-TCP).
+//! - [`Record`]: one of the two, which travels in [pieces](Piece).
 //! - [`Unsplit`]: the state of a connection that is not split, or a copy of one of its packets, for another base station.
 //! - [`Message`]: the messages between supervisor hosts, or base stations.
-//! - `RecordRequests` (`requests.rs`): requests and answers, with their retransmissions.
-//! - `Ownership` (`ownership.rs`): the same where records hold data that exists nowhere else (I-TCP), so that at most one node may continue.
+//! - `Ownership` (`ownership.rs`): requests and answers with their retransmissions, so that at most one node continues a split connection.
+//! - `Node` (`peers.rs`): a node that hands split connections on, I-TCP's or M-TCP's.
+//! - `RecordRequests` (`requests.rs`): the same for connections that are not split, whose packets may pass a base station without a record.
 //!
 //! The *new* supervisor host sends the request: its link layer, or a packet of an unknown connection, shows that a mobile host has arrived.
 //! It asks all its peers, as it need not know which of them served the host. The one that has the connections stops them, sends a record of
@@ -27,10 +29,12 @@
 
 mod arriving;
 mod checksum;
+mod kept;
 mod message;
 mod ownership;
+mod peers;
 mod record;
-mod refusal;
+mod record_kinds;
 mod repeat;
 mod requests;
 mod sending;
@@ -39,11 +43,11 @@ mod unsplit;
 
 pub(crate) use checksum::{checked, crc32};
 pub use message::{Body, Message, MessageError};
-pub(crate) use ownership::{Conclusion, Ownership, OwnershipEvent};
-pub use record::{ConnectionRecord, HalfRecord, RecordError};
-pub(crate) use refusal::refusal_of;
+pub(crate) use peers::{Node, Peers, Stopped, of_mobile};
+pub use record::{ConnectionRecord, HalfRecord, RecordAge, RecordError};
+pub use record_kinds::{Record, RecordKind};
 pub use repeat::Repeat;
 pub use requests::HandoffConfig;
 pub(crate) use requests::{Event, RecordRequests, Whereabouts, salt_of};
-pub use split_record::{Piece, RecordAge, SplitRecord};
+pub use split_record::{Piece, SplitRecord};
 pub use unsplit::{CopyRecord, StateRecord, Unsplit};

@@ -1,5 +1,5 @@
-//! Which node owns a mobile host, where the records of its connections hold data that exists nowhere else (I-TCP): requests and answers with
-//! their retransmissions, by which at most one node at a time continues a connection.
+//! Which node owns a mobile host: requests and answers with their retransmissions, by which at most one node at a time continues a connection.
+//! The records of its connections may hold data that exists nowhere else (I-TCP).
 //!
 //! # Requests
 //!
@@ -38,10 +38,11 @@ use holdover_filter::ControlMessage;
 
 use super::arriving::{Arrived, Arriving};
 use super::message::{Body, Message};
+use super::record_kinds::{Record, RecordKind};
 use super::repeat::Repeat;
 use super::requests::{HandoffConfig, Whereabouts};
 use super::sending::Sending;
-use super::split_record::{Piece, SplitRecord};
+use super::split_record::Piece;
 
 /// An event for the owner of an [`Ownership`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +50,7 @@ pub(crate) enum OwnershipEvent {
     /// A peer requests all records of a mobile host: call [`Ownership::give`]. The node does not own it any more.
     Wanted { peer: IpAddr, mobile: IpAddr, id: u64 },
     /// A record has arrived, also as bytes.
-    Given { record: Box<SplitRecord>, bytes: Bytes, is_doubtful: bool },
+    Given { record: Record, bytes: Bytes, is_doubtful: bool },
     /// All of the last answer about this mobile host has arrived.
     Delivered { mobile: IpAddr },
     /// A request has ended.
@@ -69,6 +70,7 @@ pub(crate) enum Conclusion {
 #[derive(Debug)]
 pub(crate) struct Ownership {
     config: HandoffConfig,
+    kind: RecordKind,
     /// Makes simultaneous requests of different nodes distinct.
     salt: u16,
     last_id: u64,
@@ -137,9 +139,11 @@ impl Answer {
 const MOST_HOSTS: usize = 10_000;
 
 impl Ownership {
-    pub(crate) fn new(config: HandoffConfig, salt: u16) -> Self {
+    /// A node that takes records of this kind.
+    pub(crate) fn new(config: HandoffConfig, kind: RecordKind, salt: u16) -> Self {
         Self {
             config,
+            kind,
             salt,
             last_id: 0,
             hosts: BTreeMap::new(),
@@ -290,13 +294,13 @@ impl Ownership {
         let Some(host) = self.hosts.get_mut(&mobile).filter(|host| host.promised == id && host.is_own) else { return };
         match &mut host.state {
             State::Asking(request) if request.unanswered.contains(&peer) => {
-                let answer = request.answers.entry(peer).or_insert_with(|| Arriving::new(count));
+                let answer = request.answers.entry(peer).or_insert_with(|| Arriving::new(self.kind, count));
                 if !answer.has(index, count) {
                     let Ok(arrived) = answer.take(index, count, piece) else { return };
                     // A long answer is on its way.
                     request.repeat = begun;
                     let given = arrived.map(|Arrived { record, bytes, is_doubtful }| OwnershipEvent::Given {
-                        record: Box::new(record),
+                        record,
                         bytes,
                         is_doubtful,
                     });

@@ -13,15 +13,15 @@ use super::checksum::{checked, crc32};
 
 /// The state of a split connection, without its buffers. In M-TCP's terms: two *tcpcb*, two *inpcb*, one *mtb*.
 ///
-/// On the wire, in network byte order: version (1 byte), kind (1), flags (2), epoch (4), congestion window towards the mobile host (4),
-/// ports of the fixed host and of the mobile host (2 each), their addresses (4 or 16 each); for the half towards the fixed host and then
+/// On the wire, in network byte order: version (1 byte), kind (1), flags (2), age: number (8) and epoch (4), congestion window towards the
+/// mobile host (4), ports of the fixed host and of the mobile host (2 each), their addresses (4 or 16 each); for the half towards the fixed host and then
 /// for the one towards the mobile host: SND.UNA, the end of the sent data, RCV.NXT, SND.WND (4 each), the two segment sizes (2 each), the
 /// two window shifts (1 each), two bytes of zero, TS.Recent, the next value of the timestamp clock, SRTT in microseconds (4 each); and the
-/// CRC-32 of all preceding bytes (4). That is 100 bytes with IPv4 and 124 with IPv6.
+/// CRC-32 of all preceding bytes (4). That is 108 bytes with IPv4 and 132 with IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionRecord {
-    /// How many times the connection was handed on, this time included.
-    pub epoch: u32,
+    /// Which one of several records of the same addresses and ports is the newest.
+    pub age: RecordAge,
     /// The fixed host and the mobile host.
     pub connection: Connection,
     /// The half towards the fixed host.
@@ -32,6 +32,23 @@ pub struct ConnectionRecord {
     pub holds: bool,
     /// The congestion window towards the mobile host, in segments.
     pub cwnd_segments: u32,
+}
+
+/// The age of a record: the greater one is the newer one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct RecordAge {
+    /// The number of the request by which the node where the connection was opened served its mobile host. A later connection between the
+    /// same addresses and ports has a greater one.
+    pub opened: u64,
+    /// How many times the connection was handed on, this time included.
+    pub epoch: u32,
+}
+
+impl RecordAge {
+    /// The age of the same connection after one more handoff.
+    pub(crate) const fn next(self) -> Self {
+        Self { epoch: self.epoch.saturating_add(1), ..self }
+    }
 }
 
 /// One half of a split connection.
@@ -99,45 +116,20 @@ const MEASURED: u16 = 1 << 7;
 const FIN_SENT: u16 = 1 << 8;
 const HALF_FLAGS: u32 = 7;
 
-/// Version, kind, flags, epoch, congestion window and ports.
-const HEAD_BYTES: usize = 16;
+/// Version, kind, flags, age, congestion window and ports.
+const HEAD_BYTES: usize = 24;
 const HALF_BYTES: usize = 36;
 const CHECKSUM_BYTES: usize = 4;
 
 impl ConnectionRecord {
-    /// The version that this code writes and reads.
-    pub const VERSION: u8 = 1;
+    /// The version that this code writes and reads. Version 1 had no number in its age.
+    pub const VERSION: u8 = 2;
     /// The longest record.
     pub const MAX_BYTES: usize = 256;
-    const SPLIT: u8 = 1;
+    pub(super) const KIND: u8 = 1;
 
     const fn wire_len(is_ipv6: bool) -> usize {
         HEAD_BYTES + if is_ipv6 { 32 } else { 8 } + 2 * HALF_BYTES + CHECKSUM_BYTES
-    }
-
-    /// This record merged with another one; `None` if that is of another connection between the same ports. Two
-    /// supervisor hosts may both have continued a connection, if the answer of one was late. ACKs received by either
-    /// are valid, as both use the same sequence numbers for each half.
-    pub fn merged_with(&self, other: &Self) -> Option<Self> {
-        let offsets = |record: &Self| {
-            let (fixed, mobile) = (&record.fixed.resumption, &record.mobile.resumption);
-            (fixed.rcv_nxt - mobile.snd_una, mobile.rcv_nxt - fixed.snd_una)
-        };
-        let is_same = self.connection == other.connection && offsets(self) == offsets(other);
-        is_same.then(|| Self {
-            epoch: self.epoch.max(other.epoch),
-            fixed: self.fixed.merged_with(&other.fixed),
-            mobile: self.mobile.merged_with(&other.mobile),
-            holds: self.holds || other.holds,
-            ..*self
-        })
-    }
-
-    /// Whether this record acknowledges no more than `other`, in either direction.
-    pub fn says_no_more_than(&self, other: &Self) -> bool {
-        [(&self.fixed, &other.fixed), (&self.mobile, &other.mobile)].into_iter().all(|(own, their)| {
-            own.resumption.snd_una.le(their.resumption.snd_una) && own.resumption.rcv_nxt.le(their.resumption.rcv_nxt)
-        })
     }
 
     /// Emits the record.
@@ -146,9 +138,10 @@ impl ConnectionRecord {
         let mut flags = if is_ipv6 { IPV6 } else { 0 } | if self.holds { HOLDS } else { 0 };
         flags |= self.fixed.flags() | self.mobile.flags() << HALF_FLAGS;
         let mut out = BytesMut::with_capacity(Self::wire_len(is_ipv6));
-        out.put_slice(&[Self::VERSION, Self::SPLIT]);
+        out.put_slice(&[Self::VERSION, Self::KIND]);
         out.put_u16(flags);
-        out.put_u32(self.epoch);
+        out.put_u64(self.age.opened);
+        out.put_u32(self.age.epoch);
         out.put_u32(self.cwnd_segments);
         put_ends(&mut out, self.connection);
         self.fixed.emit(&mut out);
@@ -170,7 +163,7 @@ impl ConnectionRecord {
         if version != Self::VERSION {
             return Err(RecordError::Version { version, expected: Self::VERSION });
         }
-        if kind != Self::SPLIT {
+        if kind != Self::KIND {
             return Err(RecordError::Kind { kind });
         }
         let is_ipv6 = flags & IPV6 != 0;
@@ -178,12 +171,13 @@ impl ConnectionRecord {
         if bytes.len() != expected {
             return Err(RecordError::Length { len: bytes.len(), expected });
         }
-        let (epoch, cwnd_segments) = (body.get_u32(), body.get_u32());
+        let age = RecordAge { opened: body.get_u64(), epoch: body.get_u32() };
+        let cwnd_segments = body.get_u32();
         let connection = parse_ends(&mut body, is_ipv6)?;
         let (fixed, mobile) = (connection.fixed(), connection.mobile());
         let fixed_half = HalfRecord::parse(&mut body, flags, mobile, fixed)?;
         let mobile_half = HalfRecord::parse(&mut body, flags >> HALF_FLAGS, fixed, mobile)?;
-        Ok(Self { epoch, connection, fixed: fixed_half, mobile: mobile_half, holds: flags & HOLDS != 0, cwnd_segments })
+        Ok(Self { age, connection, fixed: fixed_half, mobile: mobile_half, holds: flags & HOLDS != 0, cwnd_segments })
     }
 }
 
@@ -217,19 +211,6 @@ pub(super) fn parse_ends(body: &mut &[u8], is_ipv6: bool) -> Result<Connection, 
 }
 
 impl HalfRecord {
-    fn merged_with(&self, other: &Self) -> Self {
-        let (own, their) = (&self.resumption, &other.resumption);
-        let resumption = Resumption {
-            snd_una: own.snd_una.max(their.snd_una),
-            rcv_nxt: own.rcv_nxt.max(their.rcv_nxt),
-            is_sent_all: own.is_sent_all || their.is_sent_all,
-            is_received_all: own.is_received_all || their.is_received_all,
-            ..*own
-        };
-        let snd_max = self.snd_max.max(other.snd_max);
-        Self { resumption, snd_max, is_fin_sent: self.is_fin_sent || other.is_fin_sent }
-    }
-
     pub(super) fn flags(&self) -> u16 {
         let resumption = &self.resumption;
         [
@@ -354,9 +335,9 @@ mod tests {
             };
             let (local, remote) =
                 (SocketAddr::new(address(fixed), fixed_port), SocketAddr::new(address(mobile), mobile_port));
-            (half(remote, local), half(local, remote), any::<u32>(), any::<u32>(), any::<bool>()).prop_map(
-                move |(fixed, mobile, epoch, cwnd_segments, holds)| ConnectionRecord {
-                    epoch,
+            (half(remote, local), half(local, remote), any::<(u64, u32)>(), any::<u32>(), any::<bool>()).prop_map(
+                move |(fixed, mobile, (opened, epoch), cwnd_segments, holds)| ConnectionRecord {
+                    age: RecordAge { opened, epoch },
                     connection: Connection::between(local, remote),
                     fixed,
                     mobile,
@@ -371,7 +352,7 @@ mod tests {
         #[test]
         fn a_record_comes_out_as_it_went_in(record in record()) {
             let bytes = record.emit();
-            prop_assert_eq!(bytes.len(), if record.connection.fixed().is_ipv6() { 124 } else { 100 });
+            prop_assert_eq!(bytes.len(), if record.connection.fixed().is_ipv6() { 132 } else { 108 });
             prop_assert!(bytes.len() <= ConnectionRecord::MAX_BYTES);
             prop_assert_eq!(ConnectionRecord::parse(&bytes), Ok(record));
         }
@@ -402,8 +383,8 @@ mod tests {
             mut bytes in prop::collection::vec(any::<u8>(), 0..200), is_sealed in any::<bool>(), is_plausible in any::<bool>(),
         ) {
             if is_plausible && bytes.len() > 3 {
-                (bytes[0], bytes[1]) = (ConnectionRecord::VERSION, ConnectionRecord::SPLIT);
-                bytes.resize(if bytes[3] & 1 == 1 { 120 } else { 96 }, 0);
+                (bytes[0], bytes[1]) = (ConnectionRecord::VERSION, ConnectionRecord::KIND);
+                bytes.resize(if bytes[3] & 1 == 1 { 128 } else { 104 }, 0);
             }
             if is_sealed {
                 bytes.extend(crc32(&bytes).to_be_bytes());
@@ -435,8 +416,8 @@ mod tests {
         };
         let half = HalfRecord { resumption, snd_max: Seq::new(10), is_fin_sent: false };
         let connection = Connection::between(resumption.remote, resumption.local);
-        let record =
-            ConnectionRecord { epoch: 1, connection, fixed: half, mobile: half, holds: false, cwnd_segments: 4 };
+        let age = RecordAge { opened: 1, epoch: 1 };
+        let record = ConnectionRecord { age, connection, fixed: half, mobile: half, holds: false, cwnd_segments: 4 };
         let error = |at: usize, value: u8| {
             let mut bytes = record.emit().to_vec();
             bytes[at] = value;
@@ -446,16 +427,16 @@ mod tests {
             ConnectionRecord::parse(&bytes).expect_err("it cannot be")
         };
         let field = |field| RecordError::Field { field };
-        assert_eq!(error(0, 2), RecordError::Version { version: 2, expected: ConnectionRecord::VERSION });
+        assert_eq!(error(0, 1), RecordError::Version { version: 1, expected: ConnectionRecord::VERSION });
         assert_eq!(error(1, 9), RecordError::Kind { kind: 9 });
-        assert_eq!(error(3, 1), RecordError::Length { len: 100, expected: 124 });
-        assert_eq!(error(16, 224), field("address"));
-        // The half towards the fixed host begins at 24.
-        assert_eq!(error(28, 0x80), field("end of what was sent"));
-        assert_eq!(error(44, 3), field("window shift"));
-        assert_eq!(error(46, 1), field("reserved field"));
-        assert_eq!(error(48, 1), field("timestamp"));
-        assert_eq!(error(59, 1), field("round-trip time"));
+        assert_eq!(error(3, 1), RecordError::Length { len: 108, expected: 132 });
+        assert_eq!(error(24, 224), field("address"));
+        // The half towards the fixed host begins at 32.
+        assert_eq!(error(36, 0x80), field("end of what was sent"));
+        assert_eq!(error(52, 3), field("window shift"));
+        assert_eq!(error(54, 1), field("reserved field"));
+        assert_eq!(error(56, 1), field("timestamp"));
+        assert_eq!(error(67, 1), field("round-trip time"));
         assert_eq!(error(3, SENT_ALL as u8 | SACK as u8), field("FIN"));
     }
 }

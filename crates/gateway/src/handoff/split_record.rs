@@ -6,7 +6,7 @@ use holdover_tcp::{Fin, Snapshot};
 use holdover_wire::Seq;
 
 use super::checksum::{checked, crc32};
-use super::record::{HalfRecord, RecordError, parse_ends, put_ends};
+use super::record::{HalfRecord, RecordAge, RecordError, parse_ends, put_ends};
 
 /// A split connection with its buffers: the state of both sockets.
 ///
@@ -28,16 +28,6 @@ pub struct SplitRecord {
     pub halves: [Option<Snapshot>; 2],
 }
 
-/// The age of a record: the greater one is the newer one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub struct RecordAge {
-    /// The number of the request by which the node where the connection was opened served its mobile host. A later connection between the
-    /// same addresses and ports has a greater one.
-    pub opened: u64,
-    /// How many times the connection was handed on, this time included.
-    pub epoch: u32,
-}
-
 const IPV6: u16 = 1;
 /// Flags of halves that are present.
 const HALVES: [u16; 2] = [1 << 1, 1 << 2];
@@ -57,7 +47,7 @@ const BLOCK_BYTES: usize = 8;
 impl SplitRecord {
     /// The version that this code writes and reads.
     pub const VERSION: u8 = 1;
-    const KIND: u8 = 4;
+    pub(super) const KIND: u8 = 4;
 
     /// Emits the record.
     pub fn emit(&self) -> Bytes {

@@ -24,8 +24,8 @@
 //! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does ([`MTcpConfig::pulls_back`]).
 //!   Others may have nothing to send then, and would wait for the ACK of data that they have already sent.
 //! - **From the mobile host to the fixed one**, the mobile host gets exactly the fixed host's acknowledgments.
-//! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one requests the connections
-//!   ([`crate::handoff`]), and buffered data stays at the old one. See `handoff.rs` for connections without a record.
+//! - **Handoff to another supervisor host** ([`SplitConfig::handoff`], section 4.3): the new one requests the connections
+//!   ([`crate::handoff`]), and buffered data stays at the old one.
 //! - **Compression** ([`MTcpConfig::compression`], sections 4.2.1 and 6.3) is a model: packets to a mobile host count as shorter by the
 //!   bytes saved, here in the bandwidth module, and on the links to the mobile host in a simulation.
 
@@ -43,16 +43,15 @@ use holdover_filter::{
 };
 use holdover_wire::{Compression, Flags, Packet, Segment};
 
-use crate::handoff::{HandoffConfig, salt_of};
+use crate::handoff::{Node, RecordKind};
 use crate::split::{Side, Split, SplitConfig};
 use bandwidth::Bandwidth;
-use handoff::Peers;
 use mtb::Mtb;
 
 /// The parameters of the supervisor host. See the [module](self).
 #[derive(Clone, PartialEq, Debug)]
 pub struct MTcpConfig {
-    /// How connections are split.
+    /// How connections are split, and how they move between supervisor hosts: their buffers stay behind.
     pub split: SplitConfig,
     /// Whether fixed hosts pull back `snd_max` when they leave persist mode.
     pub pulls_back: bool,
@@ -73,8 +72,6 @@ pub struct MTcpConfig {
     pub bandwidth: Option<BitRate>,
     /// Compression of each packet to a mobile host (section 4.2.1), which decompresses it; `None` without.
     pub compression: Option<Compression>,
-    /// How connections move between supervisor hosts; `None` if they do not.
-    pub handoff: Option<HandoffConfig>,
 }
 
 impl MTcpConfig {
@@ -92,7 +89,6 @@ impl MTcpConfig {
             persist_most: Duration::from_secs(60),
             bandwidth: None,
             compression: None,
-            handoff: None,
         }
     }
 
@@ -111,11 +107,9 @@ pub struct MTcp {
     agenda: Agenda,
     /// The bandwidth module, if enabled.
     bandwidth: Option<Bandwidth>,
-    /// The handoff of connections, if enabled.
-    peers: Option<Peers>,
     /// Mobile hosts that are present, as reported by the layers below.
     here: BTreeSet<IpAddr>,
-    /// Packets that pass unchanged after a wait.
+    /// Packets that pass unchanged after a wait, and resets.
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
 }
@@ -126,11 +120,9 @@ impl MTcp {
 
     /// A supervisor host without state. Initial sequence numbers are derived from `secret`.
     pub fn new(config: MTcpConfig, secret: [u8; 16]) -> Self {
-        let salt = salt_of(secret);
         Self {
-            split: Split::new(config.split.clone(), secret),
+            split: Split::exchanging(RecordKind::Bare, config.split.clone(), secret),
             bandwidth: config.bandwidth.map(|rate| Bandwidth::new(rate, config.compression)),
-            peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
             config,
             flows: BTreeMap::new(),
             agenda: Agenda::default(),
@@ -338,13 +330,10 @@ impl SegmentFilter for MTcp {
                 self.split.advance(now);
                 verdict
             }
-            Some(connection) if self.is_unknown(connection, packet) => {
+            Some(connection) if self.split.is_unknown(connection) => {
                 self.handle_unknown(now, direction, connection, packet)
             }
-            Some(connection) => {
-                self.catch_up(now, direction, connection, packet);
-                self.handle_segment(now, direction, connection, packet)
-            }
+            Some(_) => self.handle_here(now, direction, packet),
         };
         self.settle_changed(now);
         verdict
@@ -362,22 +351,18 @@ impl SegmentFilter for MTcp {
             let is_waiting = self.is_choked(connection).is_some_and(|(shrunk, frozen)| shrunk || frozen);
             match presence {
                 Presence::Away => self.handle_away(now, connection),
-                Presence::Moved if self.peers.is_some() => self.handle_away(now, connection),
+                Presence::Moved if self.split.has_peers() => self.handle_away(now, connection),
                 Presence::Present | Presence::Rebound if is_waiting => self.note_mobile(now, connection, false, true),
                 Presence::Present | Presence::Rebound | Presence::Moved | Presence::Fading { .. } => {}
             }
             self.settle(now, connection);
         }
-        if presence == Presence::Present {
-            self.ask_if_new(now, mobile);
-        }
+        self.ask_as_reported(now, mobile, presence);
         self.settle_changed(now);
     }
 
     fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        let is_taken = self.peers.as_mut().is_some_and(|peers| peers.requests.handle_message(now, message));
-        self.handle_peers(now);
-        is_taken
+        self.handle_peer_message(now, message)
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -387,10 +372,7 @@ impl SegmentFilter for MTcp {
         }
         self.split.handle_timers(now);
         self.settle_changed(now);
-        if let Some(peers) = &mut self.peers {
-            peers.handle_timeout(now);
-        }
-        self.handle_peers(now);
+        self.handle_peer_timeout(now);
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Injected> {
@@ -414,7 +396,7 @@ impl SegmentFilter for MTcp {
     }
 
     fn poll_control(&mut self) -> Option<ControlMessage> {
-        self.peers.as_mut()?.requests.poll_message()
+        self.split.poll_control()
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -426,8 +408,7 @@ impl SegmentFilter for MTcp {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let peers = self.peers.as_ref().and_then(Peers::poll_timeout);
         let bandwidth = self.bandwidth.as_ref().and_then(Bandwidth::poll_timeout);
-        [self.split.poll_timeout(), self.agenda.next(), bandwidth, peers].into_iter().flatten().min()
+        [self.split.poll_timeout(), self.agenda.next(), bandwidth].into_iter().flatten().min()
     }
 }

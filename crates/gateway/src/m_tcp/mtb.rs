@@ -45,8 +45,6 @@ pub(super) struct Mtb {
     pub(super) shown: [Option<(Seq, u16)>; 2],
     /// The largest congestion window towards the mobile host so far, in segments.
     pub(super) cwnd: u32,
-    /// How many times the connection was handed on.
-    pub(super) epoch: u32,
     /// The end of the data that other supervisor hosts have sent on each half, and whether it ends with a FIN, until
     /// this one has reached it: ACKs of it may arrive.
     pub(super) ahead: [Option<(Seq, bool)>; 2],

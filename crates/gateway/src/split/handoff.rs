@@ -1,376 +1,68 @@
 //! Connections move between nodes as in I-TCP: the state of both sockets and the data in their buffers move to the node that is now in the
-//! path of the mobile host's packets, as a [`SplitRecord`] in pieces.
-//!
-//! Data that a node has acknowledged exists nowhere else. So exactly one node continues a connection: `ownership.rs` in [`crate::handoff`]
-//! has the rules. They need that a node splits a mobile host's connections only while it *owns* the mobile host, which takes an answer of
-//! every peer.
+//! path of the mobile host's packets, as a [`SplitRecord`]. Data that a node has acknowledged exists nowhere else, so exactly one node
+//! continues a connection ([`crate::handoff`]).
 //!
 //! # When the connection continues
 //!
 //! Packets that arrive before wait, in order. Data that was sent to the fixed host counts as in flight. Data that was sent to the mobile host
 //! is presumed lost, and sent again in slow start, as soon as the mobile host is noticed: it is reported present, or sends a packet.
-//!
-//! # Packets of connections that are not split here
-//!
-//! The two halves of a split connection number their bytes differently, so a packet of such a connection must not simply pass:
-//!
-//! | the mobile host | the packet |
-//! | --- | --- |
-//! | is owned | A SYN begins a connection. Another packet passes, as the connection was never split; but if it was split here before, it ended elsewhere or is lost, and the sender is reset. |
-//! | is being asked for | It waits. |
-//! | is unknown | It waits, and all peers are asked. |
-//! | is at a peer | It is dropped, as it was in flight. One that comes too late for that shows that the mobile host has returned: it waits, and all peers are asked. But a report that the mobile host has moved counts more than packets. |
-//!
-//! If not all peers answer, packets that have waited are dropped, and the next one makes the node ask again. While the mobile host is reported
-//! here, the node asks again by itself: both ends of the connection may be silent.
 
 use core::net::IpAddr;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use bytes::Bytes;
-use holdover_base::{Duration, Instant};
-use holdover_filter::{Action, Connection, ControlMessage, Direction, Injected, Presence, Verdict};
-use holdover_wire::{Flags, Packet};
+use holdover_base::Instant;
+use holdover_filter::{Action, Connection, Direction, Injected, Verdict};
+use holdover_tcp::{AfterRetransmit, Fin, Snapshot};
+use holdover_wire::{Packet, SeqRange};
 
-use super::kept::{KeptRecord, KeptRecords};
-use super::records::Stopped;
-use super::{Side, Split};
-use crate::handoff::{
-    Conclusion, HandoffConfig, Ownership, OwnershipEvent, Piece, SplitRecord, Whereabouts, refusal_of,
-};
-use crate::stragglers::STRAGGLERS;
+use super::{Pair, Side, Split};
+use crate::handoff::{Node, Peers, Record, RecordAge, SplitRecord, Stopped, of_mobile};
 
-/// The other nodes, and connections on their way.
-#[derive(Debug)]
-pub(super) struct Peers {
-    ownership: Ownership,
-    kept: KeptRecords,
-    /// Mobile hosts that are reported to be elsewhere.
-    left: BTreeSet<IpAddr>,
-    /// Mobile hosts that are reported to be here.
-    here: BTreeMap<IpAddr, AskAgain>,
-    /// Packets of connections that are not here, in order.
-    waiting: Waiting,
-}
+impl Node for Split {
+    const MECHANISM: &'static str = Self::NAME;
 
-/// When the peers are asked again for a mobile host that is here, after a request that failed.
-#[derive(Debug)]
-struct AskAgain {
-    at: Option<Instant>,
-    pause: Duration,
-}
-
-/// The first pause between two requests, and the longest, by doubling.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-impl Default for AskAgain {
-    fn default() -> Self {
-        Self { at: None, pause: PAUSES.0 }
-    }
-}
-
-impl AskAgain {
-    fn note_failure(&mut self, now: Instant) {
-        self.at = Some(now + self.pause);
-        self.pause = (self.pause * 2).min(PAUSES.1);
-    }
-}
-
-/// The packets of each connection.
-#[derive(Debug, Default)]
-struct Waiting {
-    packets: BTreeMap<Connection, VecDeque<(Direction, Packet)>>,
-    bytes: usize,
-}
-
-/// The most packets of a connection that wait: more than a window of 64 kB; and the most bytes of all. Others are dropped, and retransmitted
-/// by their senders.
-const MOST_PACKETS: usize = 256;
-const MOST_WAITING_BYTES: usize = 16_000_000;
-
-/// The most pieces in an answer: their number has 16 bits. That is 91 MB; connections beyond it are reset.
-const MOST_PIECES: usize = u16::MAX as usize;
-
-/// How long after a handoff packets that arrive here may have been in flight: the mobile host's own, and those of fixed hosts, until all
-/// routes have changed.
-const fn stragglers(direction: Direction) -> Duration {
-    match direction {
-        Direction::Incoming => STRAGGLERS,
-        Direction::Outgoing => Duration::from_secs(10),
-    }
-}
-
-impl Waiting {
-    /// Returns whether there is room.
-    fn push(&mut self, connection: Connection, direction: Direction, packet: &Packet) -> bool {
-        let len = packet.wire_len();
-        let packets = self.packets.entry(connection).or_default();
-        let has_room = packets.len() < MOST_PACKETS && self.bytes + len <= MOST_WAITING_BYTES;
-        if has_room {
-            self.bytes += len;
-            packets.push_back((direction, packet.clone()));
-        }
-        has_room
+    fn peers(&mut self) -> Option<&mut Peers> {
+        self.peers.as_mut()
     }
 
-    fn take(&mut self, connection: Connection) -> VecDeque<(Direction, Packet)> {
-        let packets = self.packets.remove(&connection).unwrap_or_default();
-        self.bytes -= packets.iter().map(|(_, packet)| packet.wire_len()).sum::<usize>();
-        packets
-    }
-
-    fn take_of(&mut self, mobile: IpAddr) -> Vec<(Connection, VecDeque<(Direction, Packet)>)> {
-        let connections: Vec<Connection> = of_mobile(self.packets.keys(), mobile).collect();
-        connections.into_iter().map(|connection| (connection, self.take(connection))).collect()
-    }
-}
-
-impl Peers {
-    pub(super) fn new(config: HandoffConfig, salt: u16) -> Self {
-        Self {
-            ownership: Ownership::new(config, salt),
-            kept: KeptRecords::default(),
-            left: BTreeSet::new(),
-            here: BTreeMap::new(),
-            waiting: Waiting::default(),
-        }
-    }
-
-    pub(super) fn handle_message(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        self.ownership.handle_message(now, message)
-    }
-
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
-        let Self { ownership, kept, here, .. } = self;
-        ownership.handle_timeout(now);
-        kept.handle_timeout(now, |mobile| ownership.is_giving(mobile));
-        for (&mobile, again) in here.iter_mut().filter(|(_, again)| again.at.is_some_and(|at| at <= now)) {
-            again.at = None;
-            if matches!(ownership.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
-                ownership.ask(now, mobile);
-            }
-        }
-    }
-
-    pub(super) fn poll_message(&mut self) -> Option<ControlMessage> {
-        self.ownership.poll_message()
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let kept = self.kept.poll_timeout(|mobile| self.ownership.is_giving(mobile));
-        let again = self.here.values().filter_map(|again| again.at);
-        self.ownership.poll_timeout().into_iter().chain(kept).chain(again).min()
-    }
-
-    /// Bytes of records and packets on their way.
-    pub(super) fn stored_bytes(&self) -> usize {
-        self.kept.bytes() + self.ownership.stored_bytes() + self.waiting.bytes
-    }
-
-    /// The number that a connection gets that is opened now.
-    pub(super) fn owned_by(&self, mobile: IpAddr) -> u64 {
-        self.ownership.owned_by(mobile)
-    }
-}
-
-fn of_mobile<'a>(
-    connections: impl Iterator<Item = &'a Connection> + 'a,
-    mobile: IpAddr,
-) -> impl Iterator<Item = Connection> + 'a {
-    connections.copied().filter(move |connection| connection.mobile().ip() == mobile)
-}
-
-impl Split {
-    pub(super) fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
+    fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
         of_mobile(self.pairs.keys(), mobile).collect()
     }
 
-    /// Whether a packet belongs to a connection that is not split here, and may be split elsewhere, or begins one.
-    pub(super) fn is_unknown(&self, connection: Connection) -> bool {
-        self.peers.is_some() && !self.has(connection)
+    fn age_of(&self, connection: Connection) -> Option<RecordAge> {
+        self.pairs.get(&connection).map(|pair| pair.age)
     }
 
-    /// Handles a packet of such a connection.
-    pub(super) fn handle_unknown(
-        &mut self,
-        now: Instant,
-        direction: Direction,
-        connection: Connection,
-        packet: &Packet,
-    ) -> Verdict {
-        let Some(peers) = &mut self.peers else { return Verdict::Pass };
-        let mobile = connection.mobile().ip();
-        let has_left = peers.left.contains(&mobile);
-        match peers.ownership.whereabouts(now, mobile) {
-            Whereabouts::Settled => return self.admit(now, direction, connection, packet),
-            Whereabouts::Asking => {}
-            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } if has_left => return Verdict::Drop,
-            Whereabouts::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
-            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.ownership.ask(now, mobile),
+    fn stop(&mut self, now: Instant, connection: Connection, has_room: impl Fn(usize) -> bool) -> Stopped {
+        self.empty_ended_halves(now, connection);
+        let Some(pair) = self.pairs.get(&connection) else { return Stopped::Nothing };
+        let age = pair.age.next();
+        if pair.syn.is_some() {
+            self.withdraw(connection);
+            return Stopped::Nothing;
         }
-        let is_kept = peers.waiting.push(connection, direction, packet);
-        self.handle_peers(now);
-        if is_kept { Verdict::Keep } else { Verdict::Drop }
-    }
-
-    /// Handles a packet of a mobile host that is owned, and of a connection that is not split here.
-    fn admit(&mut self, now: Instant, direction: Direction, connection: Connection, packet: &Packet) -> Verdict {
-        let Some(peers) = &mut self.peers else { return Verdict::Pass };
-        let is_first = packet.tcp().is_some_and(|segment| segment.flags & (Flags::SYN | Flags::ACK) == Flags::SYN);
-        if is_first {
-            peers.kept.note_here(connection);
-        } else if peers.kept.is_gone(connection) {
-            return self.refuse(now, connection, direction, packet);
-        }
-        self.take(now, direction, packet)
-    }
-
-    /// Resets a connection whose state is lost, at the sender of `packet`. The other end is reset when it sends.
-    fn refuse(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &Packet) -> Verdict {
-        if let Some(packet) = refusal_of(packet) {
-            self.ready.push_back(Injected { direction: direction.opposite(), packet });
-            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refused" });
-        }
-        Verdict::Drop
-    }
-
-    /// Handles a report of a mobile host's presence: the connections of one that has arrived may be at another node.
-    pub(super) fn ask_as_reported(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
-        let Some(peers) = &mut self.peers else { return };
-        match presence {
-            Presence::Moved => {
-                peers.here.remove(&mobile);
-                peers.left.insert(mobile);
+        let stopped = match self.snapshots(now, connection) {
+            Some([None, None]) => Stopped::Nothing,
+            Some(halves) => {
+                let record = SplitRecord { age, connection, halves }.emit();
+                if has_room(record.len()) { Stopped::Record(age, record) } else { Stopped::Lost(age) }
             }
-            Presence::Present | Presence::Rebound => {
-                peers.here.entry(mobile).or_default();
-                let has_returned = peers.left.remove(&mobile);
-                match peers.ownership.whereabouts(now, mobile) {
-                    Whereabouts::Asking | Whereabouts::Settled if !has_returned => {}
-                    // The request has to be later than that of the node where it was, which may not have arrived yet.
-                    _ => peers.ownership.ask(now, mobile),
-                }
-                self.handle_peers(now);
-            }
-            Presence::Away => {
-                peers.here.remove(&mobile);
-            }
-            Presence::Fading { .. } => {}
+            None => Stopped::Lost(age),
+        };
+        match stopped {
+            Stopped::Lost(_) => self.give_up(now, connection),
+            Stopped::Record(..) | Stopped::Nothing => self.withdraw(connection),
         }
+        stopped
     }
 
-    /// Handles the requests and answers of the peers.
-    pub(super) fn handle_peers(&mut self, now: Instant) {
-        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.ownership.poll_event()) {
-            match event {
-                OwnershipEvent::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
-                OwnershipEvent::Given { record, bytes, is_doubtful } => {
-                    self.take_record(now, &record, bytes, is_doubtful)
-                }
-                OwnershipEvent::Delivered { mobile } => {
-                    self.peers.as_mut().map(|peers| peers.kept.take(mobile));
-                }
-                OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Complete } => self.settle(now, mobile),
-                OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Incomplete | Conclusion::Outdated } => {
-                    let Some(peers) = &mut self.peers else { return };
-                    // Doubtful records that have arrived remain in `kept`.
-                    peers.waiting.take_of(mobile);
-                    if let Some(again) = peers.here.get_mut(&mobile) {
-                        again.note_failure(now);
-                    }
-                }
-            }
-        }
-        self.advance(now);
-        self.changed.clear();
+    fn restore(&mut self, now: Instant, record: &Record) -> bool {
+        let Record::Whole(record) = record else { return false };
+        self.withdraw(record.connection);
+        self.restore_halves(now, record)
     }
 
-    /// A peer requests a mobile host's connections: hands them on.
-    fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
-        let connections = self.connections_of(mobile);
-        let Some(peers) = &mut self.peers else { return };
-        // Their senders retransmit them to the mobile host's current place.
-        peers.waiting.take_of(mobile);
-        let doubtful = peers.kept.take(mobile);
-        let until = now + peers.ownership.keep();
-        let mut answer = AnswerPieces::default();
-        // Each of these gets a piece at least.
-        let mut reserved = connections.len() + doubtful.len() + peers.kept.lost_of(mobile).len();
-        for connection in connections {
-            reserved -= 1;
-            let stopped = self.stop(now, connection, |len| answer.has_room(len, reserved));
-            let Some(peers) = &mut self.peers else { return };
-            match stopped {
-                Stopped::Nothing => {}
-                Stopped::Lost(age) => {
-                    self.actions.push_back(Action {
-                        at: now,
-                        connection,
-                        mechanism: Self::NAME,
-                        what: "not handed on",
-                    });
-                    peers.kept.note_lost(now, connection, age);
-                    reserved += 1;
-                }
-                Stopped::Record(age, bytes) => {
-                    self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "handed on" });
-                    peers.kept.note_gone(now, connection, age);
-                    answer.add(&bytes, false);
-                    peers.kept.keep(connection, KeptRecord { age, bytes }, until);
-                }
-            }
-        }
-        let Some(peers) = &mut self.peers else { return };
-        for (connection, record) in doubtful {
-            reserved -= 1;
-            if answer.has_room(record.bytes.len(), reserved) {
-                answer.add(&record.bytes, true);
-                peers.kept.keep(connection, record, until);
-            } else {
-                peers.kept.note_lost(now, connection, record.age);
-                reserved += 1;
-            }
-        }
-        for record in peers.kept.lost_of(mobile) {
-            answer.add(&record.emit(), false);
-        }
-        peers.ownership.give(now, peer, mobile, id, answer.pieces);
-    }
-
-    /// A record has arrived.
-    fn take_record(&mut self, now: Instant, record: &SplitRecord, bytes: Bytes, is_doubtful: bool) {
-        let (connection, age) = (record.connection, record.age);
-        let Some(peers) = &mut self.peers else { return };
-        let is_newer_here = self.pairs.get(&connection).is_some_and(|pair| pair.age >= age);
-        if is_newer_here || peers.kept.is_outdated(connection, age) {
-            return;
-        }
-        if record.halves == [None, None] {
-            peers.kept.note_lost(now, connection, age);
-        } else if is_doubtful {
-            let until = now + peers.ownership.keep();
-            peers.kept.keep(connection, KeptRecord { age, bytes }, until);
-        } else {
-            self.take_over(now, record);
-        }
-    }
-
-    /// Continues a connection from its newest record.
-    fn take_over(&mut self, now: Instant, record: &SplitRecord) {
-        let connection = record.connection;
-        let Some(peers) = &mut self.peers else { return };
-        let waited = peers.waiting.take(connection);
-        peers.kept.note_here(connection);
-        self.withdraw(connection);
-        if !self.restore(now, record) {
-            // There is no room for it here, and it is nowhere else.
-            if let Some(peers) = &mut self.peers {
-                peers.kept.note_lost(now, connection, record.age);
-            }
-            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refused" });
-            return self.reset_ends(record);
-        }
-        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "took over" });
+    fn proceed(&mut self, now: Instant, connection: Connection, waited: VecDeque<(Direction, Packet)>) {
         let is_heard = self.here.contains(&connection.mobile().ip())
             || waited.iter().any(|(direction, _)| *direction == Direction::Incoming);
         for (direction, packet) in waited {
@@ -386,54 +78,98 @@ impl Split {
         self.advance(now);
     }
 
-    /// All peers have answered: the mobile host is owned from now on. Connections from whose records no peer has continued continue here,
-    /// and packets that wait for others are handled.
-    fn settle(&mut self, now: Instant, mobile: IpAddr) {
-        let Some(peers) = &mut self.peers else { return };
-        for (connection, KeptRecord { age, bytes }) in peers.kept.take(mobile) {
-            let Some(peers) = &mut self.peers else { return };
-            let is_newer_here = self.pairs.get(&connection).is_some_and(|pair| pair.age >= age);
-            if is_newer_here || peers.kept.is_outdated(connection, age) {
+    fn handle_here(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        self.take(now, direction, packet)
+    }
+
+    fn finish(&mut self, now: Instant) {
+        self.advance(now);
+        self.changed.clear();
+    }
+
+    fn send(&mut self, injected: Injected) {
+        self.ready.push_back(injected);
+    }
+
+    fn note_action(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+}
+
+impl Split {
+    /// Whether a packet belongs to a connection that is not split here, and may be split elsewhere, or begins one.
+    pub(crate) fn is_unknown(&self, connection: Connection) -> bool {
+        self.peers.is_some() && !self.has(connection)
+    }
+
+    /// Snapshots of both halves, without those that have ended in good order. `None` if one is in its handshake or has failed.
+    fn snapshots(&self, now: Instant, connection: Connection) -> Option<[Option<Snapshot>; 2]> {
+        let mut halves = [None, None];
+        for side in Side::BOTH {
+            halves[side as usize] = match self.half(connection, side) {
+                Some(half) if !half.is_closed() => Some(half.snapshot(now)?),
+                Some(half) if half.error().is_some() => return None,
+                _ => None,
+            };
+        }
+        Some(halves)
+    }
+
+    /// Passes on the data of a half that has ended in good order, also beyond the size of the other half's buffer.
+    fn empty_ended_halves(&mut self, now: Instant, connection: Connection) {
+        for side in Side::BOTH {
+            let is_over = self.half(connection, side).is_some_and(|half| half.is_closed() && half.error().is_none());
+            if !is_over {
                 continue;
             }
-            match SplitRecord::parse(&bytes) {
-                Ok(record) => self.take_over(now, &record),
-                Err(_) => peers.kept.note_lost(now, connection, age),
-            }
-        }
-        let Some(peers) = &mut self.peers else { return };
-        for (connection, packets) in peers.waiting.take_of(mobile) {
-            for (direction, packet) in packets {
-                let verdict = if self.has(connection) {
-                    self.take(now, direction, &packet)
-                } else {
-                    self.admit(now, direction, connection, &packet)
-                };
-                if verdict == Verdict::Pass {
-                    self.ready.push_back(Injected { direction, packet });
+            while let Some(data) = self.half_mut(connection, side).and_then(|half| half.read(now)) {
+                if let Some(other) = self.half_mut(connection, side.other()) {
+                    other.write_beyond_buffer(now, data);
                 }
             }
+            self.pump(now, connection, side);
         }
     }
-}
 
-/// The pieces of an answer.
-#[derive(Debug, Default)]
-struct AnswerPieces {
-    pieces: Vec<Piece>,
-    records: u16,
-}
-
-impl AnswerPieces {
-    /// Whether a record of `len` bytes fits, with `reserved` pieces more.
-    fn has_room(&self, len: usize, reserved: usize) -> bool {
-        self.pieces.len() + len.div_ceil(Piece::MAX_BYTES) + reserved <= MOST_PIECES
+    /// Creates the two halves from a record. Returns whether there is room for them.
+    fn restore_halves(&mut self, now: Instant, record: &SplitRecord) -> bool {
+        if self.pairs.len() >= self.config.most {
+            return false;
+        }
+        let mut ids = [None; 2];
+        for (side, snapshot) in Side::BOTH.into_iter().zip(&record.halves) {
+            let Some(snapshot) = snapshot else { continue };
+            let config = self.config_of(side);
+            ids[side as usize] = self.endpoint(side).restore(now, config, snapshot).ok();
+        }
+        let is_whole = ids.iter().zip(&record.halves).all(|(id, half)| id.is_some() == half.is_some());
+        for (side, id) in Side::BOTH.into_iter().zip(ids) {
+            let Some(id) = id else { continue };
+            if is_whole {
+                self.halves[side as usize].enter(id, record.connection);
+            } else {
+                self.endpoint(side).withdraw(id);
+            }
+        }
+        if is_whole {
+            let is_shut = |half: &Option<Snapshot>| {
+                half.as_ref().is_none_or(|half| half.fin != Fin::None || half.resumption.is_sent_all)
+            };
+            let is_shut = [is_shut(&record.halves[0]), is_shut(&record.halves[1])];
+            let pair = Pair { is_shut, age: record.age, is_unheard: true, ..Pair::new(ids) };
+            self.pairs.insert(record.connection, pair);
+        }
+        is_whole
     }
 
-    fn add(&mut self, record: &Bytes, is_doubtful: bool) {
-        if self.has_room(record.len(), 0) {
-            self.pieces.extend(Piece::of(record, self.records, is_doubtful));
-            self.records = self.records.saturating_add(1);
+    /// The mobile host is here. If the connection was taken over, data that the former node has sent is sent again at once.
+    pub(super) fn note_mobile(&mut self, now: Instant, connection: Connection) {
+        let Some(pair) = self.pairs.get_mut(&connection).filter(|pair| pair.is_unheard) else { return };
+        pair.is_unheard = false;
+        if let Some(half) = self.half_mut(connection, Side::Mobile) {
+            let in_flight = SeqRange::new(half.snd_una(), half.snd_nxt());
+            half.presume_lost(now, in_flight, AfterRetransmit::Reset);
         }
+        self.pump(now, connection, Side::Fixed);
     }
 }

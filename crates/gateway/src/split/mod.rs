@@ -17,8 +17,6 @@
 
 mod half;
 mod handoff;
-mod kept;
-mod records;
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,9 +29,8 @@ use holdover_filter::{
 use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption, reset_for};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 
-use crate::handoff::{HandoffConfig, RecordAge, salt_of};
+use crate::handoff::{HandoffConfig, Node, Peers, RecordAge, RecordKind, salt_of};
 use half::Half;
-use handoff::Peers;
 
 /// A half of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,8 +138,13 @@ impl Split {
 
     /// A node without state. Initial sequence numbers are derived from `secret`.
     pub fn new(config: SplitConfig, secret: [u8; 16]) -> Self {
+        Self::exchanging(RecordKind::Whole, config, secret)
+    }
+
+    /// The same, with records of this kind in handoffs.
+    pub(crate) fn exchanging(kind: RecordKind, config: SplitConfig, secret: [u8; 16]) -> Self {
         Self {
-            peers: config.handoff.clone().map(|config| Peers::new(config, salt_of(secret))),
+            peers: config.handoff.clone().map(|config| Peers::new(config, kind, salt_of(secret))),
             here: BTreeSet::new(),
             config,
             halves: [Half::new(secret), Half::new(secret.map(|byte| !byte))],
@@ -179,6 +181,16 @@ impl Split {
         self.pairs.contains_key(&connection)
     }
 
+    /// Whether connections move between nodes.
+    pub(crate) fn has_peers(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    /// Whether the far end of a connection has not answered its first SYN.
+    pub(crate) fn is_unanswered(&self, connection: Connection) -> bool {
+        self.pairs.get(&connection).is_some_and(|pair| pair.syn.is_some())
+    }
+
     /// Connections with output or events of a half since the last call.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<Connection> {
         core::mem::take(&mut self.changed)
@@ -186,7 +198,13 @@ impl Split {
 
     /// Takes over a connection that another node has split, with these halves: towards the fixed host and towards the
     /// mobile one. Returns whether there is room for it.
-    pub(crate) fn resume(&mut self, now: Instant, connection: Connection, halves: [&Resumption; 2]) -> bool {
+    pub(crate) fn resume(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        age: RecordAge,
+        halves: [&Resumption; 2],
+    ) -> bool {
         if self.pairs.len() >= self.config.most || self.pairs.contains_key(&connection) {
             return false;
         }
@@ -206,7 +224,7 @@ impl Split {
         let is_whole = !ids.contains(&None);
         if is_whole {
             let is_shut = halves.map(|resumption| resumption.is_sent_all);
-            self.pairs.insert(connection, Pair { is_shut, ..Pair::new(ids) });
+            self.pairs.insert(connection, Pair { is_shut, age, ..Pair::new(ids) });
         }
         is_whole
     }
@@ -371,7 +389,7 @@ impl Split {
     }
 
     /// Aborts both halves.
-    fn give_up(&mut self, now: Instant, connection: Connection) {
+    pub(crate) fn give_up(&mut self, now: Instant, connection: Connection) {
         for side in Side::BOTH {
             if let Some(half) = self.half_mut(connection, side).filter(|half| !half.is_closed()) {
                 half.abort();
@@ -487,18 +505,12 @@ impl SegmentFilter for Split {
     }
 
     fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        let Some(peers) = &mut self.peers else { return false };
-        let is_taken = peers.handle_message(now, message);
-        self.handle_peers(now);
-        is_taken
+        self.handle_peer_message(now, message)
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.handle_timers(now);
-        if let Some(peers) = &mut self.peers {
-            peers.handle_timeout(now);
-            self.handle_peers(now);
-        }
+        self.handle_peer_timeout(now);
         self.changed.clear();
     }
 

@@ -1,4 +1,5 @@
-//! A mobile host with many connections, in both directions and with ends of every kind, that moves between base stations of I-TCP.
+//! A mobile host with many connections, in both directions and with ends of every kind, that moves between base stations of I-TCP, or
+//! supervisor hosts of M-TCP.
 //! Packets and control messages are lost, duplicated, delayed and reordered; reports come late or not at all; the fixed host's packets take
 //! the old path for up to 5 s; and for a while no control message may get through.
 
@@ -12,6 +13,7 @@ use holdover_base::{Duration, Instant, Rng};
 use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
 use holdover_gateway::Mechanisms;
 use holdover_gateway::handoff::HandoffConfig;
+use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
 use holdover_tcp::{Config, ConnectionId, Endpoint, EndpointConfig, Event, Profile};
 use holdover_wire::Packet;
@@ -55,6 +57,7 @@ struct Move {
 
 #[derive(Clone, Debug)]
 struct Setup {
+    is_m_tcp: bool,
     seed: u64,
     ends: Profile,
     nodes: Profile,
@@ -161,7 +164,12 @@ impl World {
             let peers = (0..STATIONS).filter(|other| *other != own).map(station).collect();
             let handoff = Some(HandoffConfig::among(peers));
             let split = SplitConfig { handoff, ..SplitConfig::with(setup.nodes.config()) };
-            Mechanisms { split: Some(split), ..Mechanisms::default() }.chain([own as u8 + 1; 16])
+            let mechanisms = if setup.is_m_tcp {
+                Mechanisms { m_tcp: Some(MTcpConfig::with(split)), ..Mechanisms::default() }
+            } else {
+                Mechanisms { split: Some(split), ..Mechanisms::default() }
+            };
+            mechanisms.chain([own as u8 + 1; 16])
         });
         let hosts = [FIXED, MOBILE].map(|end| {
             let mut host = Endpoint::new(EndpointConfig { addresses: vec![host(end)], secret: [end as u8 + 9; 16] });
@@ -458,7 +466,7 @@ fn plans(last_ms: u64) -> impl Strategy<Value = Vec<Plan>> {
     prop::collection::vec(plan, 1..14)
 }
 
-fn setup() -> impl Strategy<Value = Setup> {
+fn setup(is_m_tcp: bool) -> impl Strategy<Value = Setup> {
     let one =
         (20_u64..4_000, 0_u64..1_500, 0..STATIONS, prop_oneof![Just(0_u64), 0_u64..5_000], [0_u64..400, 0_u64..400]);
     let moves = prop::collection::vec(one, 1..8).prop_map(|moves| {
@@ -474,10 +482,11 @@ fn setup() -> impl Strategy<Value = Setup> {
     let mishaps = (0.0..0.03, 0.0..0.1, 0_u64..30, 0.0..0.2, 0_u64..800);
     let blackout = prop::option::weighted(0.2, (1_000_u64..15_000, 0_u64..40_000));
     (any::<u64>(), profile(), profile(), plans(20_000), moves, any::<bool>(), mishaps, blackout).prop_map(
-        |(seed, ends, nodes, plans, moves, is_told, mishaps, blackout)| {
+        move |(seed, ends, nodes, plans, moves, is_told, mishaps, blackout)| {
             let (loss, duplicate, jitter_ms, control_loss, control_jitter_ms) = mishaps;
             let blackout_ms = blackout.map_or((0, 0), |(from, len)| (from, from + len));
             Setup {
+                is_m_tcp,
                 seed,
                 ends,
                 nodes,
@@ -505,29 +514,42 @@ proptest! {
     // to 5 s, late reports or none, and times without any control message: every byte that arrives is the right one, and every connection
     // that was established before a move and is not reset by its ends is completed.
     #[test]
-    fn many_connections_move_without_losing_a_byte(setup in setup()) {
-        let last = setup.moves.last().map_or(0, |last| last.arrives_ms).max(setup.blackout_ms.1).max(20_000);
-        let mut world = World::new(setup.clone());
-        world.run(at_ms(last + 600_000));
-        let total: usize = setup.plans.iter().map(|plan| plan.bytes[0] + plan.bytes[1] + 2_000).sum();
-        for (index, link) in world.links.iter().enumerate() {
-            if link.is_over_early() {
-                continue;
-            }
-            prop_assert!(link.is_complete(), "{index} at {}: {link:?}, {:?}", world.now, world.actions);
+    fn many_connections_move_without_losing_a_byte(setup in setup(false)) {
+        move_many(setup)?;
+    }
+
+    /// The same with supervisor hosts of M-TCP.
+    // Claim: Over the same random moves between supervisor hosts of M-TCP every byte that arrives is the right one, and every connection that was
+    // established before a move and is not reset by its ends is completed.
+    #[test]
+    fn many_connections_move_between_supervisor_hosts(setup in setup(true)) {
+        move_many(setup)?;
+    }
+}
+
+fn move_many(setup: Setup) -> Result<(), TestCaseError> {
+    let last = setup.moves.last().map_or(0, |last| last.arrives_ms).max(setup.blackout_ms.1).max(20_000);
+    let mut world = World::new(setup.clone());
+    world.run(at_ms(last + 600_000));
+    let total: usize = setup.plans.iter().map(|plan| plan.bytes[0] + plan.bytes[1] + 2_000).sum();
+    for (index, link) in world.links.iter().enumerate() {
+        if link.is_over_early() {
+            continue;
         }
-        // Each handoff may move all that is buffered; repetitions at most triple it.
-        let most = (setup.moves.len() + 4) * 6 * total + 400_000;
-        prop_assert!(world.control_bytes < most, "{} control bytes of at most {most}", world.control_bytes);
-        prop_assert!(world.most_stored < 6 * total as u64 + 500_000, "{} bytes stored for {total}", world.most_stored);
-        // Nothing is kept for ever.
-        if setup.plans.iter().all(|plan| plan.abort.is_none()) && world.links.iter().all(Link::is_complete) {
-            let end = world.now + Duration::from_secs(3_000);
-            while world.step(end) {}
-            for chain in &world.chains {
-                let stored = chain.stored();
-                prop_assert_eq!((stored.bytes, stored.connections), (0, 0));
-            }
+        prop_assert!(link.is_complete(), "{index} at {}: {link:?}, {:?}", world.now, world.actions);
+    }
+    // Each handoff may move all that is buffered; repetitions at most triple it.
+    let most = (setup.moves.len() + 4) * 6 * total + 400_000;
+    prop_assert!(world.control_bytes < most, "{} control bytes of at most {most}", world.control_bytes);
+    prop_assert!(world.most_stored < 6 * total as u64 + 500_000, "{} bytes stored for {total}", world.most_stored);
+    // Nothing is kept for ever.
+    if setup.plans.iter().all(|plan| plan.abort.is_none()) && world.links.iter().all(Link::is_complete) {
+        let end = world.now + Duration::from_secs(3_000);
+        while world.step(end) {}
+        for chain in &world.chains {
+            let stored = chain.stored();
+            prop_assert_eq!((stored.bytes, stored.connections), (0, 0));
         }
     }
+    Ok(())
 }

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_filter::{Chain, ControlMessage, Direction, Verdict};
-use holdover_gateway::handoff::{Body, ConnectionRecord, Message};
+use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
+use holdover_gateway::handoff::{Body, ConnectionRecord, Message, Piece};
 use holdover_tcp::Profile;
 use holdover_wire::Flags;
 use proptest::prelude::*;
 
 use crate::roaming::{Move, Outcome, PROFILES, Roaming, Setup, Station, mechanisms, rough};
-use crate::script::{FIXED, PHONE, ack, data};
+use crate::script::{FIXED, PHONE, ack, data, opening};
 use crate::support::{at_ms, ms};
 
 fn run(setup: Setup, limit_ms: u64) -> Outcome {
@@ -97,9 +97,9 @@ impl Alone {
 
 /// An established but unknown connection waits for repeated requests to the peer. No host has it: it was never split,
 /// and passes.
-// Claim: An established connection without a record waits for the answers of the peers; it passes if none has it, and is reset if
-// one does not answer.
-// Tests: `handoff::an_unknown_connection_is_reset_if_a_peer_does_not_answer`
+// Claim: An established connection without a record waits for the answers of the peers: it passes if none has it, and while one does not
+// answer, nothing passes and the supervisor host keeps asking.
+// Tests: `handoff::while_a_peer_does_not_answer_nothing_passes`
 #[test]
 fn a_connection_unknown_to_all_peers_passes() {
     let mut alone = Alone::new();
@@ -114,29 +114,56 @@ fn a_connection_unknown_to_all_peers_passes() {
     assert!(alone.hears(PEER, first[0].id - 1, Body::None), "answer to an older request");
     assert_eq!(alone.made(), [] as [&str; 0]);
     assert!(alone.hears(PEER, first[0].id, Body::None));
-    assert_eq!(alone.made().len(), 1, "the newest of those that waited");
+    assert_eq!(alone.made(), ["to phone data 100", "to phone data 150"], "in order");
     assert_eq!(alone.pass(data(200, 50)), Verdict::Pass);
     assert_eq!(alone.pass(ack(200, 500)), Verdict::Pass);
     assert_eq!(alone.asked(), []);
 }
 
-/// The peer does not answer: the numbers of the halves may differ, so nothing may pass. Both ends are reset when they send.
+/// The peer does not answer: the numbers of the halves may differ, so nothing may pass. The next packet makes the supervisor host ask again.
+/// It asks by itself while the mobile host is reported there.
 #[test]
-fn an_unknown_connection_is_reset_if_a_peer_does_not_answer() {
-    let mut alone = Alone::new();
-    assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
-    assert_eq!(alone.pass(ack(100, 500)), Verdict::Keep);
-    alone.wait(25_000);
-    assert_eq!(alone.asked().len(), 7);
-    assert_eq!(alone.made(), [] as [&str; 0]);
-    alone.wait(1_000);
-    assert_eq!(alone.made(), ["to fixed RST 1", "to phone RST 100"]);
-    assert_eq!(alone.chain.poll_action().map(|action| action.what), Some("refused"));
+fn while_a_peer_does_not_answer_nothing_passes() {
+    for is_told in [false, true] {
+        let mut alone = Alone::new();
+        if is_told {
+            alone.chain.handle_mobile(alone.now, PHONE, Presence::Present);
+        }
+        assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
+        assert_eq!(alone.pass(ack(100, 500)), Verdict::Keep);
+        alone.wait(25_300);
+        assert_eq!(alone.asked().len(), 7);
+        alone.wait(20_000);
+        let mut asked = alone.asked();
+        assert_eq!(asked.is_empty(), !is_told);
+        assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
+        asked.extend(alone.asked());
+        assert_eq!(alone.made(), [] as [&str; 0]);
+        assert_eq!(alone.chain.poll_action().map(|action| action.what), None);
+        let last = asked.last().expect("it has asked again");
+        assert!(alone.hears(PEER, last.id, Body::None));
+        assert_eq!(alone.made(), ["to phone data 100"]);
+    }
 }
 
-/// Invalid messages, and messages with invalid records.
+/// The first packet of the mobile host is a SYN: the peers are asked before it opens a connection.
+// Claim: A SYN at a new supervisor host makes it ask its peers, and waits for their answers.
+#[test]
+fn a_syn_makes_a_supervisor_host_ask() {
+    let mut alone = Alone::new();
+    let [syn, _] = opening(100);
+    assert_eq!(alone.pass(syn), Verdict::Keep);
+    let asked = alone.asked();
+    assert!(matches!(asked[..], [Message { body: Body::Ask, mobile: PHONE, .. }]), "{asked:?}");
+    assert_eq!(alone.made(), [] as [&str; 0]);
+    assert!(alone.hears(PEER, asked[0].id, Body::None));
+    assert_eq!(alone.made().len(), 1, "a SYN to the fixed host");
+    assert_eq!(alone.chain.stored().connections, 1);
+}
+
+/// Invalid messages, and messages with invalid records, which are not confirmed, so that the peer keeps the connection.
 // Claim: Bytes that are neither a message nor a record change nothing; damaged and random bytes are refused, accepted ones are
-// encoded unchanged, and no record is longer than 124 bytes.
+// encoded unchanged, and no record is longer than 132 bytes.
 // Tests: `handoff::record::tests::a_record_comes_out_as_it_went_in`, `handoff::record::tests::a_damaged_record_is_not_taken`,
 // `handoff::record::tests::random_bytes_are_refused_or_are_a_record`, `handoff::record::tests::impossible_values_are_named`,
 // `handoff::message::tests::a_message_comes_out_as_it_went_in`, `handoff::message::tests::a_damaged_message_is_not_taken`,
@@ -149,13 +176,13 @@ fn unreadable_messages_change_nothing() {
     for payload in [Bytes::new(), Bytes::from_static(b"HO"), Bytes::from(vec![0; 300])] {
         assert!(!alone.chain.handle_control(alone.now, &ControlMessage { peer: PEER, payload }));
     }
-    let give = |index, record: Vec<u8>| Body::Give { index, count: 3, record: record.into() };
-    assert!(alone.hears(PEER, id, give(0, Vec::new())));
-    assert!(alone.hears(PEER, id, give(1, vec![1; 124])));
-    let taken: Vec<Body> = alone.asked().into_iter().map(|message| message.body).collect();
-    assert_eq!(taken, [Body::Taken { index: 0 }, Body::Taken { index: 1 }]);
+    let piece = Piece { is_doubtful: false, number: 0, total: 108, offset: 0, bytes: vec![1; 108].into() };
+    for record in [Bytes::new(), vec![1; 132].into(), piece.emit()] {
+        assert!(alone.hears(PEER, id, Body::Give { index: 0, count: 1, record }));
+    }
+    assert_eq!(alone.asked(), []);
     assert_eq!(alone.made(), [] as [&str; 0]);
-    assert_eq!(alone.pass(data(150, 50)), Verdict::Keep, "one record is missing");
+    assert_eq!(alone.pass(data(150, 50)), Verdict::Keep, "the record is missing");
 }
 
 proptest! {

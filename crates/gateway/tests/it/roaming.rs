@@ -221,7 +221,7 @@ fn address(ipv6: bool, last: u16) -> IpAddr {
 
 pub(crate) fn mechanisms(stack: &Config, peers: Vec<IpAddr>) -> Mechanisms {
     let handoff = Some(HandoffConfig::among(peers));
-    let m_tcp = MTcpConfig { handoff, ..MTcpConfig::with(SplitConfig::with(stack.clone())) };
+    let m_tcp = MTcpConfig::with(SplitConfig { handoff, ..SplitConfig::with(stack.clone()) });
     Mechanisms { m_tcp: Some(m_tcp), ..Mechanisms::default() }
 }
 

@@ -116,6 +116,7 @@ fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
     check_all_are_peers(file, index, split).under("peers").under("split")?;
     check_peers_of(file, index, "snoop", snoop)?;
     check_peers_of(file, index, "m_tcp", m_tcp)?;
+    check_all_are_peers(file, index, m_tcp).under("peers").under("m_tcp")?;
     check_peers_of(file, index, "buffer_freeze", buffer_freeze)?;
     check_variants(file, index).under("peers").under("buffer_freeze")
 }
@@ -142,7 +143,7 @@ fn check_peers_of(
     Ok(())
 }
 
-/// Checks that the peers of a router are peers of each other: a node of `split` takes a connection over when all of its peers have answered, so
+/// Checks that the peers of a router are peers of each other: a node of `split` or `m_tcp` takes a connection over when all of its peers have answered, so
 /// that none may have it that was not asked.
 fn check_all_are_peers(
     file: &ScenarioFile,
@@ -191,7 +192,7 @@ fn check_common_hosts(all: &[GatewayMechanisms], hosts: usize) -> Result<(), Pro
         let among = |handoff: Option<&HandoffConfig>| handoff.map_or(Vec::new(), |handoff| handoff.peers.clone());
         let split = among(own.mechanisms.split.as_ref().and_then(|config| config.handoff.as_ref()));
         let snoop = own.mechanisms.snoop.as_ref().map_or(Vec::new(), |config| config.peers.clone());
-        let m_tcp = among(own.mechanisms.m_tcp.as_ref().and_then(|config| config.handoff.as_ref()));
+        let m_tcp = among(own.mechanisms.m_tcp.as_ref().and_then(|config| config.split.handoff.as_ref()));
         let buffer_freeze = among(own.mechanisms.buffer_freeze.as_ref().and_then(|config| config.handoff.as_ref()));
         for (mechanism, peers) in
             [("split", split), ("snoop", snoop), ("m_tcp", m_tcp), ("buffer_freeze", buffer_freeze)]
@@ -316,8 +317,7 @@ fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MT
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,
         bandwidth: table.bandwidth.map(|rate| rate.0),
         compression: table.compression.as_ref().map(compression::of_tcp).transpose().under("compression")?,
-        handoff: handoff(table.peers.as_ref(), nodes)?,
-        split: default.split,
+        split: SplitConfig { handoff: handoff(table.peers.as_ref(), nodes)?, ..default.split },
     })
 }
 

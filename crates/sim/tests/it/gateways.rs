@@ -138,7 +138,7 @@ fn a_connection_moves_between_supervisor_hosts_with_its_host() {
         let handoff = Some(HandoffConfig::among(vec![peer.address(false)]));
         let split = SplitConfig::with(Profile::Linux6Reno.config());
         Mechanisms {
-            m_tcp: Some(MTcpConfig { handoff, pulls_back, ..MTcpConfig::with(split) }),
+            m_tcp: Some(MTcpConfig { pulls_back, ..MTcpConfig::with(SplitConfig { handoff, ..split }) }),
             ..Mechanisms::default()
         }
     };

@@ -110,9 +110,11 @@ impl Connection {
     }
 
     /// The state to resume this connection elsewhere from SND.UNA, and from `rcv_nxt` on, which is at or below RCV.NXT.
-    /// `None` in a handshake and after the end of the connection.
+    /// `None` in a handshake and after a failure. A connection that has ended in good order resumes in TIME-WAIT.
     pub fn resumption(&self, now: Instant, rcv_nxt: Seq) -> Option<Resumption> {
-        if !self.state.is_synchronized() {
+        let is_sent_all = self.snd.fin.is_some_and(|fin| self.snd.una.gt(fin));
+        let has_ended = self.is_closed() && self.error().is_none() && is_sent_all && self.rcv.fin.is_some();
+        if !self.state.is_synchronized() && !has_ended {
             return None;
         }
         let rcv_nxt = rcv_nxt.min(self.rcv.nxt);
@@ -127,7 +129,7 @@ impl Connection {
             rcv_mss: u16::try_from(self.rcv.mss).unwrap_or(u16::MAX),
             sack: self.sack,
             timestamps: self.timestamps.as_ref().map(|state| (state.recent, self.timestamp_clock(now))),
-            is_sent_all: self.snd.fin.is_some_and(|fin| self.snd.una.gt(fin)),
+            is_sent_all,
             is_received_all: self.rcv.fin.is_some_and(|fin| rcv_nxt.gt(fin)),
             srtt: self.srtt(),
         })

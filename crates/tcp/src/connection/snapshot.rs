@@ -57,7 +57,7 @@ pub enum Fin {
 }
 
 impl Connection {
-    /// A snapshot; `None` in a handshake and after the end of the connection.
+    /// A snapshot; `None` in a handshake and after a failure.
     pub fn snapshot(&self, now: Instant) -> Option<Snapshot> {
         let resumption = self.resumption(now, self.rcv.nxt)?;
         let sent = self.queue.iter().map(|sent| sent.payload.clone()).filter(|data| !data.is_empty());

@@ -3,7 +3,7 @@ use core::net::Ipv4Addr;
 use holdover_filter::Connection;
 
 use super::*;
-use crate::handoff::RecordAge;
+use crate::handoff::{RecordAge, SplitRecord};
 
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 101));
@@ -14,7 +14,7 @@ fn at(millis: u64) -> Instant {
 }
 
 fn node() -> Ownership {
-    Ownership::new(HandoffConfig::among(vec![PEER, OTHER]), 1)
+    Ownership::new(HandoffConfig::among(vec![PEER, OTHER]), RecordKind::Whole, 1)
 }
 
 fn hears(node: &mut Ownership, millis: u64, peer: IpAddr, id: u64, body: Body) -> Vec<OwnershipEvent> {
@@ -63,7 +63,7 @@ fn give(index: u16) -> Body {
 }
 
 fn given() -> OwnershipEvent {
-    OwnershipEvent::Given { record: Box::new(record()), bytes: record().emit(), is_doubtful: true }
+    OwnershipEvent::Given { record: Record::Whole(Box::new(record())), bytes: record().emit(), is_doubtful: true }
 }
 
 fn concluded(conclusion: Conclusion) -> OwnershipEvent {
@@ -206,7 +206,7 @@ fn an_unanswered_request_is_given_up() {
     assert_eq!((asked, now), (2 * 7, at(25_400)));
     assert_eq!(node.poll_event(), Some(concluded(Conclusion::Incomplete)));
     assert_eq!(node.whereabouts(now, MOBILE), Whereabouts::Unknown);
-    let mut alone = Ownership::new(HandoffConfig::among(Vec::new()), 1);
+    let mut alone = Ownership::new(HandoffConfig::among(Vec::new()), RecordKind::Whole, 1);
     alone.ask(at(1), MOBILE);
     assert_eq!(alone.poll_event(), Some(concluded(Conclusion::Complete)), "there is no peer to ask");
 }

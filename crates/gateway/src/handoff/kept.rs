@@ -7,7 +7,8 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_filter::Connection;
 
-use crate::handoff::{RecordAge, SplitRecord};
+use super::record::RecordAge;
+use super::record_kinds::Record;
 
 /// How long the age of a connection is remembered: longer than an end retransmits (RFC 9293 section 3.8.3; Linux's `tcp_retries2` amounts
 /// to 15 min and more), so that no packet of a lost connection is taken for one of a connection that was never split.
@@ -109,10 +110,10 @@ impl KeptRecords {
     }
 
     /// The records that say which connections of a mobile host are lost.
-    pub(super) fn lost_of(&self, mobile: IpAddr) -> Vec<SplitRecord> {
+    pub(super) fn lost_of(&self, mobile: IpAddr) -> Vec<Record> {
         let of_mobile =
             self.gone.iter().filter(|(connection, gone)| connection.mobile().ip() == mobile && gone.is_lost);
-        of_mobile.map(|(&connection, gone)| SplitRecord { age: gone.age, connection, halves: [None, None] }).collect()
+        of_mobile.map(|(&connection, gone)| Record::lost(connection, gone.age)).collect()
     }
 
     /// Forgets what is old. Records for which no node has asked until then are lost. `is_giving`: whether they are on their way.
