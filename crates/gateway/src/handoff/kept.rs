@@ -46,7 +46,7 @@ pub(super) struct KeptRecord {
 #[derive(Clone, Copy, Debug)]
 struct Gone {
     age: RecordAge,
-    /// No node has its state any more, as far as this one knows.
+    /// No node has its state any more, as far as this one knows, or it has ended.
     is_lost: bool,
     until: Instant,
 }
@@ -85,8 +85,17 @@ impl KeptRecords {
         self.note(now, connection, age, true);
     }
 
+    /// The connection of this age has ended: until then all records of it are outdated.
+    pub(super) fn note_ended(&mut self, connection: Connection, age: RecordAge, until: Instant) {
+        self.remember(connection, Gone { age, is_lost: true, until });
+    }
+
     fn note(&mut self, now: Instant, connection: Connection, age: RecordAge, is_lost: bool) {
-        self.gone.insert(connection, Gone { age, is_lost, until: now + REMEMBERED });
+        self.remember(connection, Gone { age, is_lost, until: now + REMEMBERED });
+    }
+
+    fn remember(&mut self, connection: Connection, gone: Gone) {
+        self.gone.insert(connection, gone);
         if self.gone.len() > MOST_REMEMBERED
             && let Some((&first, _)) = self.gone.iter().min_by_key(|(_, gone)| gone.until)
         {
@@ -109,7 +118,7 @@ impl KeptRecords {
         self.gone.get(&connection).is_some_and(|gone| gone.age > age || gone.age == age && gone.is_lost)
     }
 
-    /// The records that say which connections of a mobile host are lost.
+    /// The records that say which connections of a mobile host are lost, or have ended.
     pub(super) fn lost_of(&self, mobile: IpAddr) -> Vec<Record> {
         let of_mobile =
             self.gone.iter().filter(|(connection, gone)| connection.mobile().ip() == mobile && gone.is_lost);

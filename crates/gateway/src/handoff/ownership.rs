@@ -62,7 +62,10 @@ pub(crate) enum OwnershipEvent {
 pub(crate) enum Conclusion {
     Complete,
     Incomplete,
-    Outdated,
+    Outdated {
+        /// When the later request was made, as far as its number tells.
+        by: Instant,
+    },
 }
 
 /// The requests and answers of one node. Its user calls [`Self::handle_message`], [`Self::ask`] and [`Self::handle_timeout`], then
@@ -133,6 +136,11 @@ impl Answer {
         });
         messages.collect()
     }
+}
+
+/// When a request was made, if the clocks of the nodes agree and its number is not above its time because of a greater one before it.
+const fn time_of(id: u64) -> Instant {
+    Instant::from_micros(id >> 16)
 }
 
 /// The most mobile hosts with nothing on its way that are remembered. The one unused for longest is evicted first.
@@ -224,7 +232,7 @@ impl Ownership {
             Body::Elsewhere { newest } => {
                 self.last_id = self.last_id.max(newest);
                 if self.request_mut(mobile, id).is_some() {
-                    self.conclude(now, mobile, Conclusion::Outdated);
+                    self.conclude(now, mobile, Conclusion::Outdated { by: time_of(newest) });
                 }
             }
             Body::Give { index, count, record } => self.handle_piece(now, peer, mobile, id, (index, count), &record),
@@ -357,7 +365,7 @@ impl Ownership {
     fn conclude(&mut self, now: Instant, mobile: IpAddr, conclusion: Conclusion) {
         let Some(host) = self.hosts.get_mut(&mobile) else { return };
         host.state = match conclusion {
-            Conclusion::Outdated => State::Elsewhere { since: now },
+            Conclusion::Outdated { .. } => State::Elsewhere { since: now },
             Conclusion::Incomplete | Conclusion::Complete => State::Unknown,
         };
         self.active.remove(&mobile);

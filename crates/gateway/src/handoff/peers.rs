@@ -52,6 +52,8 @@ pub(crate) struct Peers {
 /// When the peers are asked again for a mobile host that is here, after a request that failed.
 #[derive(Debug)]
 struct AskAgain {
+    /// When the mobile host was last reported here.
+    since: Instant,
     at: Option<Instant>,
     pause: Duration,
 }
@@ -59,13 +61,11 @@ struct AskAgain {
 /// The first pause between two requests, and the longest, by doubling.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-impl Default for AskAgain {
-    fn default() -> Self {
-        Self { at: None, pause: PAUSES.0 }
-    }
-}
-
 impl AskAgain {
+    const fn new(since: Instant) -> Self {
+        Self { since, at: None, pause: PAUSES.0 }
+    }
+
     fn note_failure(&mut self, now: Instant) {
         self.at = Some(now + self.pause);
         self.pause = (self.pause * 2).min(PAUSES.1);
@@ -158,6 +158,23 @@ impl Peers {
     /// Bytes of records and packets on their way.
     pub(crate) fn stored_bytes(&self) -> usize {
         self.kept.bytes() + self.ownership.stored_bytes() + self.waiting.bytes
+    }
+
+    /// A request has failed. It is repeated while the mobile host is here, which a peer's request after the last report refutes.
+    fn note_failure(&mut self, now: Instant, mobile: IpAddr, conclusion: Conclusion) {
+        let Some(again) = self.here.get_mut(&mobile) else { return };
+        if matches!(conclusion, Conclusion::Outdated { by } if by > again.since) {
+            self.here.remove(&mobile);
+        } else {
+            again.note_failure(now);
+        }
+    }
+
+    /// A connection has ended here. If it came from another node, a record of it may be there.
+    pub(crate) fn note_ended(&mut self, now: Instant, connection: Connection, age: RecordAge) {
+        if age.epoch > 0 {
+            self.kept.note_ended(connection, age, now + self.ownership.keep());
+        }
     }
 
     /// The number that a connection gets that is opened now ([`RecordAge::opened`]).
@@ -277,7 +294,7 @@ pub(crate) trait Node {
                 peers.left.insert(mobile);
             }
             Presence::Present | Presence::Rebound => {
-                peers.here.entry(mobile).or_default();
+                peers.here.entry(mobile).or_insert(AskAgain::new(now)).since = now;
                 let has_returned = peers.left.remove(&mobile);
                 match peers.ownership.whereabouts(now, mobile) {
                     Whereabouts::Asking | Whereabouts::Settled if !has_returned => {}
@@ -325,13 +342,11 @@ pub(crate) trait Node {
                 OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Complete } => {
                     self.begin_owning(now, mobile)
                 }
-                OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Incomplete | Conclusion::Outdated } => {
+                OwnershipEvent::Concluded { mobile, conclusion } => {
                     let Some(peers) = self.peers() else { return };
                     // Doubtful records that have arrived remain in `kept`.
                     peers.waiting.take_of(mobile);
-                    if let Some(again) = peers.here.get_mut(&mobile) {
-                        again.note_failure(now);
-                    }
+                    peers.note_failure(now, mobile, conclusion);
                 }
             }
         }

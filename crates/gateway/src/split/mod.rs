@@ -372,7 +372,7 @@ impl Split {
                 half.abort();
             }
         } else if is_other_over {
-            self.forget(connection);
+            self.forget(now, connection);
         } else {
             // Closed in good order: its data is passed on, and the other half closes later.
             self.pump(now, connection, side);
@@ -398,7 +398,7 @@ impl Split {
                 self.ready.push_back(Injected { direction: side.direction(), packet: out.packet });
             }
         }
-        self.forget(connection);
+        self.forget(now, connection);
     }
 
     /// Handles an ICMP error about a segment that the node has sent on behalf of an end.
@@ -416,8 +416,11 @@ impl Split {
         Verdict::Keep
     }
 
-    fn forget(&mut self, connection: Connection) {
+    fn forget(&mut self, now: Instant, connection: Connection) {
         let Some(pair) = self.pairs.remove(&connection) else { return };
+        if let Some(peers) = &mut self.peers {
+            peers.note_ended(now, connection, pair.age);
+        }
         for side in Side::BOTH {
             if let Some(id) = pair.ids[side as usize] {
                 self.halves[side as usize].leave(id);

@@ -297,7 +297,34 @@ fn the_newest_of_two_records_applies() {
     }
 }
 
-/// As before, but the second station does not answer: it may have continued the connection. It waits until that answers.
+/// The new station has received all of the record, but its confirmations are lost; the connection ends there, and the phone moves on. The
+/// third station gets the record of the old one, and the news of the end.
+// Claim: A connection of I-TCP that has ended does not come back from a record that was never confirmed.
+#[test]
+fn a_connection_that_has_ended_does_not_come_back() {
+    for first in [OLD, NEW] {
+        let (mut stations, numbers) = Stations::sending();
+        stations.tell(OLD, Presence::Moved);
+        stations.tell(NEW, Presence::Present);
+        stations.deliver(NEW, |_, _| true);
+        stations.deliver(THIRD, |_, _| true);
+        stations.deliver(OLD, |_, _| true);
+        stations.deliver(NEW, |_, body| !matches!(body, Body::Taken { .. }));
+        stations.made(NEW);
+        let made = stations.pass(NEW, change(numbers.ack(536), |segment| segment.flags = Flags::RST | Flags::ACK));
+        assert_eq!(numbers.shown(&made), ["to fixed RST"]);
+        stations.at(150);
+        stations.tell(NEW, Presence::Moved);
+        stations.tell(THIRD, Presence::Present);
+        stations.deliver(THIRD, |_, _| true);
+        stations.deliver(first, |_, _| true);
+        stations.talk();
+        assert_eq!(stations.actions(), [(OLD, "handed on"), (NEW, "took over")], "first {first}");
+        assert!(stations.chains.iter().all(|chain| chain.stored().connections == 0));
+    }
+}
+
+/// As two tests before, but the second station does not answer: it may have continued the connection. It waits until that answers.
 #[test]
 fn a_record_that_may_be_outdated_is_not_used_unless_all_answer() {
     let (mut stations, numbers) = Stations::sending();

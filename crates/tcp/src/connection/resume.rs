@@ -225,6 +225,10 @@ mod tests {
                 [(&client, of_client), (&server, of_server)].map(|(endpoint, id)| endpoint.connection(id).unwrap());
             assert!(end.iter().all(|connection| connection.error().is_none()), "{profile}");
             assert!(end.iter().any(|connection| connection.state() == State::TimeWait), "{profile}");
+            for connection in end {
+                let ended = connection.resumption(now, connection.rcv_nxt()).expect("it has ended in good order");
+                assert_eq!(ended.state(), State::TimeWait, "{profile}");
+            }
         }
     }
 

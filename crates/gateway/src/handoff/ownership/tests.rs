@@ -151,7 +151,10 @@ fn a_refusal_ends_a_request() {
     let mut node = node();
     let id = asks(&mut node, 1);
     let newest = id + (1 << 40);
-    assert_eq!(hears(&mut node, 10, PEER, id, Body::Elsewhere { newest }), [concluded(Conclusion::Outdated)]);
+    assert_eq!(
+        hears(&mut node, 10, PEER, id, Body::Elsewhere { newest }),
+        [concluded(Conclusion::Outdated { by: time_of(newest) })]
+    );
     assert_eq!(node.whereabouts(at(15), MOBILE), Whereabouts::Elsewhere { since: Duration::from_millis(5) });
     assert_eq!(node.poll_timeout(), None);
     assert_eq!(hears(&mut node, 20, OTHER, id, give(0)), []);
