@@ -72,13 +72,15 @@ impl AskAgain {
     }
 }
 
-/// The packets of each connection.
+/// The packets of each connection, with the times of their arrival.
 #[derive(Debug, Default)]
 struct Waiting {
-    packets: BTreeMap<Connection, VecDeque<(Direction, Packet)>>,
+    packets: BTreeMap<Connection, VecDeque<(Instant, Direction, Packet)>>,
     bytes: usize,
 }
 
+/// How long a packet waits at most: its sender has sent it again by then, and may have ended the connection elsewhere.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// The most packets of a connection that wait: more than a window of 64 kB; and the most bytes of all. Others are dropped, and retransmitted
 /// by their senders.
 const MOST_PACKETS: usize = 256;
@@ -98,27 +100,35 @@ const fn stragglers(direction: Direction) -> Duration {
 
 impl Waiting {
     /// Returns whether there is room.
-    fn push(&mut self, connection: Connection, direction: Direction, packet: &Packet) -> bool {
+    fn push(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &Packet) -> bool {
         let len = packet.wire_len();
         let packets = self.packets.entry(connection).or_default();
+        while let Some((_, _, old)) = packets.pop_front_if(|(at, ..)| is_stale(now, *at)) {
+            self.bytes -= old.wire_len();
+        }
         let has_room = packets.len() < MOST_PACKETS && self.bytes + len <= MOST_WAITING_BYTES;
         if has_room {
             self.bytes += len;
-            packets.push_back((direction, packet.clone()));
+            packets.push_back((now, direction, packet.clone()));
         }
         has_room
     }
 
-    fn take(&mut self, connection: Connection) -> VecDeque<(Direction, Packet)> {
+    fn take(&mut self, now: Instant, connection: Connection) -> VecDeque<(Direction, Packet)> {
         let packets = self.packets.remove(&connection).unwrap_or_default();
-        self.bytes -= packets.iter().map(|(_, packet)| packet.wire_len()).sum::<usize>();
-        packets
+        self.bytes -= packets.iter().map(|(_, _, packet)| packet.wire_len()).sum::<usize>();
+        let fresh = packets.into_iter().filter(|(at, ..)| !is_stale(now, *at));
+        fresh.map(|(_, direction, packet)| (direction, packet)).collect()
     }
 
-    fn take_of(&mut self, mobile: IpAddr) -> Vec<(Connection, VecDeque<(Direction, Packet)>)> {
+    fn take_of(&mut self, now: Instant, mobile: IpAddr) -> Vec<(Connection, VecDeque<(Direction, Packet)>)> {
         let connections: Vec<Connection> = of_mobile(self.packets.keys(), mobile).collect();
-        connections.into_iter().map(|connection| (connection, self.take(connection))).collect()
+        connections.into_iter().map(|connection| (connection, self.take(now, connection))).collect()
     }
+}
+
+fn is_stale(now: Instant, at: Instant) -> bool {
+    now.saturating_since(at) > LONGEST_WAIT
 }
 
 impl Peers {
@@ -252,7 +262,7 @@ pub(crate) trait Node {
             Whereabouts::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
             Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.ownership.ask(now, mobile),
         }
-        let is_kept = peers.waiting.push(connection, direction, packet);
+        let is_kept = peers.waiting.push(now, connection, direction, packet);
         self.handle_peers(now);
         if is_kept { Verdict::Keep } else { Verdict::Drop }
     }
@@ -345,7 +355,7 @@ pub(crate) trait Node {
                 OwnershipEvent::Concluded { mobile, conclusion } => {
                     let Some(peers) = self.peers() else { return };
                     // Doubtful records that have arrived remain in `kept`.
-                    peers.waiting.take_of(mobile);
+                    peers.waiting.take_of(now, mobile);
                     peers.note_failure(now, mobile, conclusion);
                 }
             }
@@ -358,7 +368,7 @@ pub(crate) trait Node {
         let connections = self.connections_of(mobile);
         let Some(peers) = self.peers() else { return };
         // Their senders retransmit them to the mobile host's current place.
-        peers.waiting.take_of(mobile);
+        peers.waiting.take_of(now, mobile);
         let doubtful = peers.kept.take(mobile);
         let until = now + peers.ownership.keep();
         let mut answer = AnswerPieces::default();
@@ -427,7 +437,7 @@ pub(crate) trait Node {
     fn take_over(&mut self, now: Instant, record: &Record) {
         let connection = record.connection();
         let Some(peers) = self.peers() else { return };
-        let waited = peers.waiting.take(connection);
+        let waited = peers.waiting.take(now, connection);
         peers.kept.note_here(connection);
         if self.restore(now, record) {
             self.act(now, connection, "took over");
@@ -460,7 +470,7 @@ pub(crate) trait Node {
             }
         }
         let Some(peers) = self.peers() else { return };
-        for (connection, packets) in peers.waiting.take_of(mobile) {
+        for (connection, packets) in peers.waiting.take_of(now, mobile) {
             for (direction, mut packet) in packets {
                 let verdict = if self.age_of(connection).is_some() {
                     self.handle_here(now, direction, &mut packet)
