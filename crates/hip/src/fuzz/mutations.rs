@@ -165,10 +165,12 @@ impl Case {
     }
 
     fn deliver(&mut self, from: usize, changed: &Changed) {
+        let is_accepted = self.world.deliver(&changed.packet);
         self.outcome.changed += 1;
-        self.outcome.accepted += usize::from(self.world.deliver(&changed.packet));
-        if changed.is_lie {
-            self.outcome.lies += 1;
+        self.outcome.accepted += usize::from(is_accepted);
+        self.outcome.lies += usize::from(changed.is_lie);
+        // A lie that is refused changes no more than a loss.
+        if changed.is_lie && is_accepted {
             self.liars.insert(from);
         }
     }
@@ -213,9 +215,11 @@ impl Case {
         }
         let are_peers = self.world.is_usable(ANNE, BOB) && self.world.is_usable(BOB, ANNE);
         self.outcome.is_established = are_peers && self.data_pass(ANNE, BOB);
-        let is_repaired = self.outcome.is_established || !are_peers || has_moved || !self.liars.is_empty();
+        // No association depends on a host that is nobody's peer.
+        let are_honest = self.liars.iter().all(|&liar| liar == STRANGER);
+        let is_repaired = self.outcome.is_established || !are_peers || has_moved || !are_honest;
         assert!(is_repaired, "{scenario}: both have keys, and data do not pass");
-        if self.liars.is_empty() && !self.do_keys_agree() {
+        if are_honest && !self.do_keys_agree() {
             self.world.run_for(DISUSE);
             assert!(self.do_keys_agree(), "{scenario}: a host has keys with another one that has none");
         }

@@ -15,7 +15,7 @@ const EDGES: [u32; 8] = [0, 1, 255, 256, 0x7fff_ffff, 0x8000_0000, u32::MAX - 1,
 /// An address that no host has.
 const NOBODY: core::net::IpAddr = core::net::IpAddr::V4(core::net::Ipv4Addr::new(203, 0, 113, 77));
 
-/// A packet in place of another one, and whether it needs keys that only one host has.
+/// A packet in place of another one, and whether a host has made it with its keys and says something else in it.
 pub(super) struct Changed {
     pub(super) packet: Packet,
     pub(super) is_lie: bool,
@@ -51,11 +51,11 @@ fn place(input: &mut Input<'_>) -> core::net::IpAddr {
 fn change_data(world: &mut World, from: usize, packet: &Packet, esp: &Bytes, input: &mut Input<'_>) -> Changed {
     let to = world.owners.get(&packet.dst).copied().filter(|&to| from != SERVER && to != SERVER);
     if let Some(to) = to.filter(|_| input.below(2) == 0) {
-        // The sender's program sends data that no program of another host would send.
+        // The sender's program sends data that no program of another host would send. That is no lie of the host.
         let payload = Payload::Other { protocol: input.byte(), payload: input.bytes().into() };
         let inner = Packet::new(world.hit(from).0.into(), world.hit(to).0.into(), payload);
         if let Ok(packet) = world.hosts[from].seal(world.now, &inner) {
-            return Changed { packet, is_lie: true };
+            return Changed { packet, is_lie: false };
         }
     }
     let mut bytes = esp.to_vec();
@@ -105,8 +105,24 @@ fn change_hip(
         parameters.sort_by_key(|parameter| parameter.kind);
     }
     // Without a proof it is what anyone could send.
-    let (bytes, is_lie) = world.hosts[from].forge(header, &parameters, proofs);
+    let (bytes, has_proven) = world.hosts[from].forge(header, &parameters, proofs);
+    let is_lie = has_proven && !says_the_same(&bytes, payload);
     Changed { packet: with_payload(packet, bytes), is_lie }
+}
+
+/// Whether two packets differ in proofs and checksums at most: changes may have changed nothing.
+fn says_the_same(one: &[u8], other: &[u8]) -> bool {
+    let said = |bytes| {
+        let (mut header, mut parameters) = split(bytes)?;
+        header[4..6].fill(0);
+        parameters.iter_mut().filter(|it| is_proof(it.kind)).for_each(|it| it.contents.clear());
+        Some((header, parameters.into_iter().map(|it| (it.kind, it.contents)).collect::<Vec<_>>()))
+    };
+    said(one).is_some_and(|it| Some(it) == said(other))
+}
+
+fn is_proof(number: u16) -> bool {
+    (kind::HIP_MAC..=kind::HIP_SIGNATURE).contains(&number) || [kind::RVS_HMAC, kind::RELAY_HMAC].contains(&number)
 }
 
 fn with_payload(packet: &Packet, bytes: Vec<u8>) -> Packet {
@@ -204,8 +220,7 @@ fn hide(
 ) {
     let receiver = (0..HOSTS).find(|&index| world.hit(index).0.octets() == header[24..40]);
     let index = input.below(parameters.len());
-    let is_proof = |it: &Tlv| (kind::HIP_MAC..=kind::HIP_SIGNATURE).contains(&it.kind);
-    let own = parameters.get(index).filter(|it| !is_proof(it)).cloned().filter(|_| input.below(2) == 0);
+    let own = parameters.get(index).filter(|it| !is_proof(it.kind)).cloned().filter(|_| input.below(2) == 0);
     let Some((receiver, hidden)) = receiver.zip(own.clone().or(donor)) else { return };
     let peer = world.hit(receiver);
     if let Some(encrypted) = world.hosts[from].encrypted(peer, &[hidden]) {
