@@ -9,7 +9,7 @@ use holdover_base::{BitRate, Duration, UnitError};
 use holdover_conformance::agent::AgentGrid;
 use holdover_conformance::agent_links::AgentLinksGrid;
 use holdover_conformance::gateway::GatewayGrid;
-use holdover_conformance::moves::{MovesGrid, Programs};
+use holdover_conformance::moves::{Means, MovesGrid, Programs, TOLERANCE};
 use holdover_conformance::{About, Grid, GridError, GridOptions, GridReport as _, Progress, kernel, measure};
 use holdover_testbed::Privilege;
 use holdover_transfers::{NetPath, spaced};
@@ -56,13 +56,20 @@ pub(crate) struct ConformanceArgs {
     /// daemon on the router. Fails if a case misses its bound. --long adds absences of 60 and 600 s.
     #[arg(long, group = "grid")]
     gateway: bool,
-    /// Measure moves to another address: transfers and keys over every kind of move, with plain TCP, holdover hip, wireguard-go and MPTCP.
+    /// Measure moves to another address: transfers and keys over every kind of move, with plain TCP, holdover hip, wireguard-go,
+    /// the kernel's WireGuard where it has one, and MPTCP.
     /// Fails if a case with holdover hip misses its bound. --long adds 600 s without an address.
     #[arg(long, group = "grid")]
     moves: bool,
     /// The program wireguard-go, for --moves.
     #[arg(long, value_name = "FILE", default_value = "wireguard-go", requires = "moves")]
     wireguard_go: PathBuf,
+    /// The means to compare, for --moves; default: all.
+    #[arg(long, value_name = "NAME,...", requires = "moves", value_delimiter = ',', value_parser = means)]
+    means: Vec<Means>,
+    /// What the bounds of --moves allow the machine, up to 1 s: more on a slow one, as an emulated one.
+    #[arg(long, value_name = "TIME", default_value_t = TOLERANCE, requires = "moves", value_parser = tolerance)]
+    tolerance: Duration,
     /// Run the agent as a filter in the path, not as eBPF.
     #[arg(long, requires = "agent")]
     filter: bool,
@@ -120,6 +127,17 @@ fn grid_rtt(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn tolerance(text: &str) -> Result<Duration, String> {
+    let tolerance: Duration = text.parse().map_err(|error: UnitError| error.to_string())?;
+    let most = Duration::from_secs(1);
+    if tolerance <= most { Ok(tolerance) } else { Err(format!("more than {}", spaced(most))) }
+}
+
+fn means(text: &str) -> Result<Means, String> {
+    let names = || Means::ALL.map(Means::name).join(", ");
+    Means::ALL.into_iter().find(|it| it.name() == text).ok_or_else(|| format!("none of {}", names()))
+}
+
 /// Measures and prints or writes the result. Fails on an unknown difference, or if a cell misses its bound.
 pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     if args.agent {
@@ -134,7 +152,8 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     if args.moves {
         let holdover = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("holdover"));
         let programs = Programs { holdover, wireguard_go: args.wireguard_go.clone() };
-        return run_grid(args, &MovesGrid { programs, directory: scratch_directory });
+        let (means, tolerance) = (args.means.clone(), args.tolerance);
+        return run_grid(args, &MovesGrid { programs, directory: scratch_directory, means, tolerance });
     }
     let experiments = kernel::selected(args.only.as_deref(), args.long);
     if experiments.is_empty() {
@@ -301,6 +320,13 @@ mod tests {
         assert_eq!(grid_rtt("200ms"), Ok(Duration::from_millis(200)));
         assert_eq!(grid_rtt("1 ms").unwrap_err(), "not between 2 ms and 1 s");
         assert!(grid_rtt("200").unwrap_err().contains("has no known unit"));
+    }
+
+    #[test]
+    fn means_have_the_names_of_the_tables() {
+        assert_eq!(means("wireguard"), Ok(Means::WireGuard));
+        assert_eq!(means("hip --no-wake"), Ok(Means::HipWithoutWake));
+        assert!(means("wg").unwrap_err().contains("wireguard-go, wireguard, MPTCP"));
     }
 
     #[test]

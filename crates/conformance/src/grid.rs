@@ -46,6 +46,11 @@ pub trait Grid: Sync {
     /// No run can be made here.
     fn examine(&self) -> Result<Self::Machine, Unable>;
 
+    /// Why this machine cannot measure a place, if it cannot; the others are measured.
+    fn obstacle(&self, _place: Self::Place, _machine: &Self::Machine) -> Option<String> {
+        None
+    }
+
     /// Makes a run.
     ///
     /// # Errors
@@ -339,12 +344,18 @@ pub fn measure<G: Grid>(
     watch: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<G::Report, GridError> {
     let machine = grid.examine()?;
+    let obstacles: Vec<_> = places.iter().map(|&place| grid.obstacle(place, &machine)).collect();
+    if let Some(Some(first)) = obstacles.first().filter(|_| obstacles.iter().all(Option::is_some)) {
+        return Err(Unable(first.clone()).into());
+    }
+    let places: Vec<_> =
+        places.iter().zip(&obstacles).filter(|(_, it)| it.is_none()).map(|(&place, _)| place).collect();
     let journal = match &options.journal {
         Some(file) => Journal::open(file, &title(grid.name(), options.path))?,
         None => Journal::none(),
     };
     let started = std::time::Instant::now();
-    let outcome = run_all(places, options, journal, watch, |place| grid.run(place, &machine));
+    let outcome = run_all(&places, options, journal, watch, |place| grid.run(place, &machine));
     let outcome = outcome.map_err(GridError::NoRunSucceeded)?;
     Ok(grid.report(machine, outcome, Head::new(about, started.elapsed(), options.path)))
 }

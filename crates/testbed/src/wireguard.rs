@@ -20,6 +20,7 @@ const LISTEN_PORT: u16 = 6;
 const PEERS: u16 = 8;
 const PEER_PUBLIC_KEY: u16 = 1;
 const PEER_ENDPOINT: u16 = 4;
+const PEER_KEEP_ALIVE: u16 = 5;
 const PEER_ALLOWED: u16 = 9;
 const ALLOWED_FAMILY: u16 = 1;
 const ALLOWED_ADDRESS: u16 = 2;
@@ -77,6 +78,16 @@ pub fn add_peer(
     let allowed = attribute(PEER_ALLOWED | NESTED, &attribute(NESTED, &network.concat()));
     let endpoint = endpoint.map(|endpoint| attribute(PEER_ENDPOINT, &socket_address(endpoint)));
     let peer = [attribute(PEER_PUBLIC_KEY, &key), endpoint.unwrap_or_default(), allowed].concat();
+    let peers = attribute(PEERS | NESTED, &attribute(NESTED, &peer));
+    open()?.ask(SET, NLM_F_ACK, &[name(interface), peers].concat()).map(drop)
+}
+
+/// Sets the interval of keep-alives to a peer, in seconds (`WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL`).
+///
+/// # Errors
+/// There is no such interface, or the kernel refuses.
+pub fn set_keep_alive(interface: &str, key: [u8; 32], interval_s: u16) -> io::Result<()> {
+    let peer = [attribute(PEER_PUBLIC_KEY, &key), attribute(PEER_KEEP_ALIVE, &interval_s.to_ne_bytes())].concat();
     let peers = attribute(PEERS | NESTED, &attribute(NESTED, &peer));
     open()?.ask(SET, NLM_F_ACK, &[name(interface), peers].concat()).map(drop)
 }

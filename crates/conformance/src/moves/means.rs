@@ -15,7 +15,7 @@ use holdover_host::Process;
 use holdover_host::control_client::answers;
 use holdover_host::process::{LogTo, WaitError};
 use holdover_testbed::multipath::{self, Role};
-use holdover_testbed::{Namespace, NamespaceError, Netlink, NetlinkError};
+use holdover_testbed::{Namespace, NamespaceError, Netlink, NetlinkError, wireguard};
 
 /// For a daemon to be up, or an association to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -190,11 +190,11 @@ const INSIDE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77
 const TUNNEL_MTU: u32 = 1420;
 
 /// `wireguard-go` on two hosts.
-pub(super) struct WireGuard {
+pub(super) struct WireGuardGo {
     _daemons: Vec<Process>,
 }
 
-impl WireGuard {
+impl WireGuardGo {
     /// The first host knows the second one's address.
     pub(super) fn start(
         program: &Path,
@@ -216,21 +216,56 @@ impl WireGuard {
             until(&mut daemon, "`wireguard-go` is not up", || UnixStream::connect(&socket).is_ok())?;
             let endpoint = (index == 0).then_some(SocketAddr::new(server, PORT));
             configure(&socket, index, endpoint)?;
-            namespace.enter(|| {
-                let mut netlink = Netlink::open(namespace)?;
-                netlink.set_mtu(&name, TUNNEL_MTU)?;
-                netlink.add_address(&name, INSIDE[index].into(), 24)?;
-                netlink.set_up(&name)
-            })??;
+            namespace.enter(|| set_up_tunnel(namespace, &name, index))??;
             daemons.push(daemon);
         }
         Ok(Self { _daemons: daemons })
     }
+}
 
-    /// The server's address in the tunnel.
-    pub(super) const fn server() -> IpAddr {
-        IpAddr::V4(INSIDE[1])
+/// The server's address in WireGuard's tunnels.
+pub(super) const fn server_in_tunnel() -> IpAddr {
+    IpAddr::V4(INSIDE[1])
+}
+
+/// In the namespace of the calling thread.
+fn set_up_tunnel(namespace: &Namespace, name: &str, index: usize) -> Result<(), NetlinkError> {
+    let mut netlink = Netlink::open(namespace)?;
+    netlink.set_mtu(name, TUNNEL_MTU)?;
+    netlink.add_address(name, INSIDE[index].into(), 24)?;
+    netlink.set_up(name)
+}
+
+/// The name of the interface of the kernel's WireGuard.
+const KERNELS: &str = "wg";
+
+/// Why this kernel has no WireGuard, if it has none.
+pub(super) fn lacks_wireguard() -> Result<Option<String>, NamespaceError> {
+    let refusal = Namespace::new("wireguard")?.enter(|| wireguard::add(KERNELS))?.err();
+    Ok(refusal.map(|error| error.to_string()))
+}
+
+/// Starts the kernel's WireGuard on two hosts; it ends with their namespaces. The first host knows the second one's address.
+pub(super) fn start_wireguard(hosts: [&Namespace; 2], server: IpAddr) -> Result<(), MeansError> {
+    let add = |index: usize| {
+        let prepare = || {
+            wireguard::add(KERNELS)?;
+            wireguard::set_up(KERNELS, [index as u8 + 1; 32], PORT)
+        };
+        hosts[index].enter(prepare)?.map_err(failed("the kernel's WireGuard"))
+    };
+    let public = [add(0)?, add(1)?];
+    for (index, namespace) in hosts.into_iter().enumerate() {
+        let peer = public[1 - index];
+        let introduce = || {
+            let endpoint = (index == 0).then_some(SocketAddr::new(server, PORT));
+            wireguard::add_peer(KERNELS, peer, endpoint, (INSIDE[1 - index].into(), 32))?;
+            if index == 0 { wireguard::set_keep_alive(KERNELS, peer, KEEP_ALIVE_S) } else { Ok(()) }
+        };
+        namespace.enter(introduce)?.map_err(failed("a peer of the kernel's WireGuard"))?;
+        namespace.enter(|| set_up_tunnel(namespace, KERNELS, index))??;
     }
+    Ok(())
 }
 
 /// The version that this program prints.

@@ -1,5 +1,5 @@
 //! `holdover conformance --moves`: how soon connections resume after a host has got another address, with plain TCP, `holdover hip`,
-//! `wireguard-go` and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
+//! `wireguard-go`, the kernel's WireGuard and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
 
 mod cells;
 pub mod disconnections;
@@ -13,6 +13,8 @@ mod transfer;
 
 use std::path::PathBuf;
 
+use holdover_base::Duration;
+use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
 use crate::grid::watch_lateness;
@@ -21,6 +23,7 @@ use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
 use page::Report;
 use place::Place;
+pub use place::{Means, TOLERANCE};
 use run::{MovesError, Run};
 
 /// The grid of moves.
@@ -30,6 +33,18 @@ pub struct MovesGrid {
     pub programs: Programs,
     /// The directory with this name for the files of a run, which creates and removes it.
     pub directory: fn(&str) -> PathBuf,
+    /// The means to compare; empty for all.
+    pub means: Vec<Means>,
+    /// What the bounds allow the machine: [`TOLERANCE`], or more on a slow one.
+    pub tolerance: Duration,
+}
+
+/// This machine.
+#[derive(Debug)]
+pub struct Machine {
+    lateness: Lateness,
+    /// Why its kernel has no WireGuard, if it has none.
+    lacks_wireguard: Option<String>,
 }
 
 /// The programs that carry connections.
@@ -43,7 +58,7 @@ pub struct Programs {
 
 impl Grid for MovesGrid {
     type Place = Place;
-    type Machine = Lateness;
+    type Machine = Machine;
     type Run = Run;
     type Error = MovesError;
     type Report = Report;
@@ -53,20 +68,30 @@ impl Grid for MovesGrid {
     }
 
     fn places(&self, options: &GridOptions) -> Vec<Place> {
-        place::places(options.path, options.only.as_deref(), options.with_long)
+        let mut places = place::places(options.path, options.only.as_deref(), options.with_long);
+        places.retain(|place| self.means.is_empty() || self.means.contains(&place.means));
+        places.iter_mut().for_each(|place| place.tolerance = self.tolerance);
+        places
     }
 
-    fn examine(&self) -> Result<Lateness, Unable> {
-        watch_lateness()
+    fn examine(&self) -> Result<Machine, Unable> {
+        let lacks_wireguard = means::lacks_wireguard().map_err(|why| Unable(with_causes(&why)))?;
+        Ok(Machine { lateness: watch_lateness()?, lacks_wireguard })
     }
 
-    fn run(&self, place: Place, machine: &Lateness) -> Result<Run, MovesError> {
+    fn obstacle(&self, place: Place, machine: &Machine) -> Option<String> {
+        let why = machine.lacks_wireguard.as_ref().filter(|_| place.means == Means::WireGuard)?;
+        Some(format!("this kernel has no WireGuard: {why}"))
+    }
+
+    fn run(&self, place: Place, machine: &Machine) -> Result<Run, MovesError> {
         let misses = |run: &Run| !Cell::new(place, std::slice::from_ref(run)).misses.is_empty();
         run::run(place, self, machine, misses)
     }
 
-    fn report(&self, _: Lateness, outcome: Outcome<Place, Run>, head: Head) -> Report {
+    fn report(&self, machine: Machine, outcome: Outcome<Place, Run>, head: Head) -> Report {
         let version = means::wireguard_version(&self.programs.wireguard_go).ok();
-        Report::new(Results::new(Cell::all(&outcome.runs), outcome.failures), version, head)
+        let results = Results::new(Cell::all(&outcome.runs), outcome.failures);
+        Report::new(results, version, machine.lacks_wireguard, self.tolerance, head)
     }
 }

@@ -1,5 +1,6 @@
 //! The page, the table and the JSON of `holdover conformance --moves`.
 
+use holdover_base::Duration;
 use holdover_testbed::Lateness;
 use holdover_transfers::spaced;
 use serde::Serialize;
@@ -7,9 +8,9 @@ use serde::Serialize;
 use super::cells::Cell;
 use super::kinds::{KINDS, Kind};
 use super::means::KEEP_ALIVE_S;
-use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
+use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, Use};
 use super::run::{MOVES_AFTER, TRANSFER_TIME};
-use crate::grid::{GridReport, Head};
+use crate::grid::{GridReport, Head, lower_median};
 use crate::page::{failures, in_millis, marked, medians, millis_or_never, number, page, seconds_or_never, section};
 use crate::results::Results;
 
@@ -20,6 +21,12 @@ pub struct Report {
     head: Head,
     /// Of `wireguard-go`, if it could be had.
     wireguard_go: Option<String>,
+    /// Why the kernel has no WireGuard, if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks_wireguard: Option<String>,
+    /// What the bounds allow the machine.
+    #[serde(with = "holdover_transfers::nanos")]
+    tolerance: Duration,
     /// Runs that were made again.
     repeated: usize,
     #[serde(flatten)]
@@ -27,9 +34,36 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(results: Results<Cell>, wireguard_go: Option<String>, head: Head) -> Self {
+    pub(super) fn new(
+        results: Results<Cell>,
+        wireguard_go: Option<String>,
+        lacks_wireguard: Option<String>,
+        tolerance: Duration,
+        head: Head,
+    ) -> Self {
         let repeated = results.bounded_runs().filter(|run| run.tries > 1).count();
-        Self { head, wireguard_go, repeated, results }
+        Self { head, wireguard_go, lacks_wireguard, tolerance, repeated, results }
+    }
+
+    /// How late the machine was, as the page says it.
+    fn lateness(&self) -> String {
+        let is_move = |cell: &&Cell| cell.place.usage != Use::Exchange;
+        let of_runs =
+            || self.results.cells().iter().filter(is_move).flat_map(|cell| &cell.runs).map(|run| run.lateness_ms);
+        let worst = of_runs().fold(0.0, f64::max);
+        let median = lower_median(of_runs().map(Some)).unwrap_or_default();
+        format!(
+            "From the new address to the first data, threads of this machine woke, or its links changed, up to {median:.0} ms late in the median \
+             run, and {worst:.0} ms in the worst"
+        )
+    }
+
+    /// The sentence on the kernel's WireGuard.
+    fn kernels_wireguard(&self) -> String {
+        match &self.lacks_wireguard {
+            None => "**wireguard**: the kernel's at both ends, set up likewise.".to_owned(),
+            Some(why) => format!("**wireguard**, the kernel's, was not measured: this kernel has none ({why})."),
+        }
     }
 
     fn how_it_is_measured(&self) -> String {
@@ -42,11 +76,11 @@ impl Report {
              - **download**, **upload**: {:.1} MB. **key**: a held key, {KEYS} times {KEY} bytes, every {}, and its echoes.\n\
              - **plain TCP**: its connection is bound to the address that is gone. **hip**, **hip --no-wake**: `holdover hip` at both ends, with \
              and without the retransmission trigger. **wireguard-go**: {} at both ends; the mobile host knows the server's address and \
-             sends keep-alives every {KEEP_ALIVE_S} s. **MPTCP**: the kernel's at both ends; endpoints are added and removed with the mobile host's addresses, as \
-             NetworkManager does, and the server announces its own. These two are not compared where the mobile host's IP version or the server's \
+             sends keep-alives every {KEEP_ALIVE_S} s. {} **MPTCP**: the kernel's at both ends; endpoints are added and removed with the mobile host's addresses, as \
+             NetworkManager does, and the server announces its own. WireGuard and MPTCP are not compared where the mobile host's IP version or the server's \
              address changes: here they know one address of the server.\n\
              - wireguard-go keeps the source address and the interface of a peer's packets. Of version 0.0.20220316 the log says after a gap that the \
-             network is unreachable, for each packet, until nothing was heard for 15 s and it begins a handshake. The kernel's WireGuard was not measured.\n\
+             network is unreachable, for each packet, until nothing was heard for 15 s and it begins a handshake.\n\
              - **exchange**: from the new address to the arrival of the answer by which the other host verifies it, the third packet; where both \
              hosts move, of the later one. Bound: 1.5 round trips ({}; where both hosts move 2, {}) and {} for the machine.\n\
              - **first data**: from the new address to the first data that a packet from it or to it brings to a program; in a make before break the longest pause \
@@ -54,7 +88,7 @@ impl Report {
              Bound with hip: 1.5 round trips after the exchange (for the pause: in all), {} for the machine, and {} for a key.\n\
              - **total**: from the beginning to the last byte. *Never* is: not within 10 s of the new address with plain TCP, and not within 30 s and twice \
              the gap with the others.\n\n\
-             What misses its bound is in bold. Runs of hip that missed it while the machine was {} late or more were made again, at most twice: {} runs.\n",
+             What misses its bound is in bold. Runs of hip that missed it while the machine was {} late or more were made again, at most twice: {} runs. {}.\n",
             path.rate,
             path.queue,
             spaced(path.round_trip()),
@@ -62,13 +96,15 @@ impl Report {
             path.amount(TRANSFER_TIME).0 as f64 / 1e6,
             spaced(KEY_EVERY.into()),
             self.wireguard_go.as_deref().unwrap_or("no program"),
+            self.kernels_wireguard(),
             spaced(path.delay * 3),
             spaced(path.delay * 4),
-            spaced(NOISE),
-            spaced(NOISE),
+            spaced(self.tolerance),
+            spaced(self.tolerance),
             spaced(KEY_EVERY.into()),
             spaced(Lateness::EXCUSE),
             self.repeated,
+            self.lateness(),
         )
     }
 

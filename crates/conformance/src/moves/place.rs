@@ -17,8 +17,8 @@ pub(super) const WITHOUT_ECHO: u64 = 20;
 /// Its keys take 5 s.
 pub(super) const KEYS: u64 = 120;
 
-/// Netlink, timers of kernels and four processes on two cores.
-pub(super) const NOISE: Duration = Duration::from_millis(15);
+/// The default of [`MovesGrid::tolerance`](super::MovesGrid::tolerance): netlink, timers of kernels and four processes on two cores.
+pub const TOLERANCE: Duration = Duration::from_millis(15);
 /// Within this, 99 of 100 readdressings on a path that loses packets end.
 pub(super) const LOSSY_BOUND: Duration = Duration::from_secs(1);
 
@@ -39,7 +39,7 @@ pub(super) enum Use {
 /// The means that carries the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Means {
+pub enum Means {
     /// TCP between addresses.
     Plain,
     /// `holdover hip up --no-wake` at both ends.
@@ -47,6 +47,8 @@ pub(super) enum Means {
     /// `holdover hip up` at both ends.
     Hip,
     /// `wireguard-go` at both ends.
+    WireGuardGo,
+    /// The kernel's WireGuard at both ends.
     WireGuard,
     /// MPTCP of the kernels between addresses.
     Multipath,
@@ -60,16 +62,18 @@ pub struct Place {
     pub(super) path: NetPath,
     pub(super) usage: Use,
     pub(super) means: Means,
+    /// What the bounds allow the machine.
+    pub(super) tolerance: Duration,
 }
 
-/// The places whose name contains `only`; the longest moves first.
+/// The places of all means whose name contains `only`, with the default tolerance; the longest moves first.
 pub(super) fn places(path: NetPath, only: Option<&str>, long: bool) -> Vec<Place> {
     let mut places = Vec::new();
     for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| long || !kind.is_long) {
         for &usage in kind.uses() {
             let means = Means::ALL.into_iter().filter(|means| means.can_follow(kind));
             let means = means.filter(|means| usage != Use::Exchange || *means == Means::Hip);
-            places.extend(means.map(|means| Place { kind: index, path, usage, means }));
+            places.extend(means.map(|means| Place { kind: index, path, usage, means, tolerance: TOLERANCE }));
         }
     }
     places.retain(|place| only.is_none_or(|text| place.to_string().contains(text)));
@@ -96,15 +100,18 @@ impl Use {
 }
 
 impl Means {
-    pub(super) const ALL: [Self; 5] = [Self::Plain, Self::HipWithoutWake, Self::Hip, Self::WireGuard, Self::Multipath];
+    /// In the order of tables.
+    pub const ALL: [Self; 6] =
+        [Self::Plain, Self::HipWithoutWake, Self::Hip, Self::WireGuardGo, Self::WireGuard, Self::Multipath];
 
     /// The name in tables.
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain TCP",
             Self::HipWithoutWake => "hip --no-wake",
             Self::Hip => "hip",
-            Self::WireGuard => "wireguard-go",
+            Self::WireGuardGo => "wireguard-go",
+            Self::WireGuard => "wireguard",
             Self::Multipath => "MPTCP",
         }
     }
@@ -114,7 +121,7 @@ impl Means {
     fn can_follow(self, kind: &Kind) -> bool {
         let [from, to] = &kind.ends;
         let has_path = from.address.is_ipv4() == to.address.is_ipv4() && kind.server_to.is_none();
-        has_path || !matches!(self, Self::WireGuard | Self::Multipath)
+        has_path || !matches!(self, Self::WireGuardGo | Self::WireGuard | Self::Multipath)
     }
 
     pub(super) const fn is_hip(self) -> bool {
@@ -131,12 +138,12 @@ impl Place {
     /// with that one's announcement.
     pub(super) fn exchange_bound(&self) -> Duration {
         let delays = if self.kind().server_to.is_some() { 4 } else { 3 };
-        self.path.delay * delays + NOISE
+        self.path.delay * delays + self.tolerance
     }
 
     /// Of the first new data after the exchange: one and a half round trips.
     pub(super) fn data_bound(&self) -> Duration {
-        self.path.delay * 3 + NOISE + if self.usage == Use::Keys { KEY_EVERY.into() } else { Duration::ZERO }
+        self.path.delay * 3 + self.tolerance + if self.usage == Use::Keys { KEY_EVERY.into() } else { Duration::ZERO }
     }
 
     /// So long after the new address a connection that is silent is given up.
@@ -147,7 +154,7 @@ impl Place {
 }
 
 impl GridPlace for Place {
-    /// Each run has two or three daemons, which all encrypt.
+    /// Each run has two or three daemons, or kernels' tunnels, which all encrypt.
     const JOBS: u16 = 3;
 
     /// The other means are for comparison.
@@ -172,7 +179,7 @@ mod tests {
         let all = |long| places(NetPath::DEFAULT, None, long);
         assert_eq!(all(true).len() - all(false).len(), 3 * Means::ALL.len());
         assert!(places(NetPath::DEFAULT, Some("no such"), true).is_empty());
-        for (kind, means) in [("gap-1s, key", 5), ("nat, key", 5), ("ipv4-to-ipv6, key", 3), ("both, key", 3)] {
+        for (kind, means) in [("gap-1s, key", 6), ("nat, key", 6), ("ipv4-to-ipv6, key", 3), ("both, key", 3)] {
             assert_eq!(places(NetPath::DEFAULT, Some(kind), false).len(), means, "{kind}");
         }
         let lossy = places(NetPath::DEFAULT, Some("lossy"), false);

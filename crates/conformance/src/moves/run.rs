@@ -15,12 +15,14 @@ use holdover_testbed::{Lateness, NamespaceError};
 use holdover_transfers::NetPath;
 use serde::{Deserialize, Serialize};
 
-use super::MovesGrid;
 use super::exchange::{Packets, Seen};
 use super::kinds::{OVERLAP, RENDEZVOUS, SERVER, SERVER_V6};
-use super::means::{Directory, HipHost, MeansError, WireGuard, allow_multipath, change_endpoint};
+use super::means::{
+    Directory, HipHost, MeansError, WireGuardGo, allow_multipath, change_endpoint, server_in_tunnel, start_wireguard,
+};
 use super::place::{KEY, KEYS, Means, Place, Use};
 use super::transfer::{Arrivals, SocketOptions, Transfer, TransferError};
+use super::{Machine, MovesGrid};
 use crate::grid;
 
 /// The time that the link takes for a transfer's data, without headers.
@@ -87,12 +89,12 @@ pub enum MovesError {
 pub(super) fn run(
     place: Place,
     grid: &MovesGrid,
-    machine: &Lateness,
+    machine: &Machine,
     misses: impl Fn(&Run) -> bool,
 ) -> Result<Run, MovesError> {
     let is_spoiled = |run: &Run| place.usage != Use::Exchange && run.lateness >= Lateness::EXCUSE && misses(run);
     let once = |tries| {
-        let mut run = World::new(place, grid)?.run(machine)?;
+        let mut run = World::new(place, grid)?.run(&machine.lateness)?;
         run.tries = tries;
         Ok::<_, MovesError>(Some(run))
     };
@@ -103,7 +105,7 @@ pub(super) fn run(
 struct World {
     place: Place,
     hip: Vec<HipHost>,
-    _wireguard: Option<WireGuard>,
+    _wireguard: Option<WireGuardGo>,
     network: AccessNetwork,
     directory: Directory,
     packets: Packets,
@@ -136,10 +138,14 @@ impl World {
         match place.means {
             Means::Plain => {}
             Means::Hip | Means::HipWithoutWake => world.start_hip(&grid.programs.holdover)?,
-            Means::WireGuard => {
-                let daemons = WireGuard::start(&grid.programs.wireguard_go, &world.directory, namespaces, outside)?;
+            Means::WireGuardGo => {
+                let daemons = WireGuardGo::start(&grid.programs.wireguard_go, &world.directory, namespaces, outside)?;
                 world._wireguard = Some(daemons);
-                world.server = (WireGuard::server(), PORT).into();
+                world.server = (server_in_tunnel(), PORT).into();
+            }
+            Means::WireGuard => {
+                start_wireguard(namespaces, outside)?;
+                world.server = (server_in_tunnel(), PORT).into();
             }
             Means::Multipath => {
                 allow_multipath(namespaces, outside)?;
