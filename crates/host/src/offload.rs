@@ -146,6 +146,32 @@ impl Segments {
     pub fn whole(&self) -> Option<&Packet> {
         self.rest.as_ref()
     }
+
+    /// The bytes of the longest packet behind its IP header, if they are TCP segments that may be cut further, by [`Self::cut_to`]. Those with
+    /// a signature, urgent data or SYN may not.
+    pub fn divisible_len(&self) -> Option<usize> {
+        let (headers, payload) = self.lens()?;
+        Some(headers + if self.size == 0 { payload } else { payload.min(self.size) })
+    }
+
+    /// Cuts them so that none has more than `len` bytes behind its IP header. Does nothing if that is no more than TCP's header.
+    pub fn cut_to(mut self, len: usize) -> Self {
+        if let Some((headers, payload)) = self.lens()
+            && len > headers
+        {
+            self.size = (len - headers).min(if self.size == 0 { payload } else { self.size });
+        }
+        self
+    }
+
+    /// The bytes of TCP's header and of all payload, if it may be cut.
+    fn lens(&self) -> Option<(usize, usize)> {
+        let packet = self.rest.as_ref()?;
+        let segment =
+            packet.tcp().filter(|it| !it.options.is_signed && !it.flags.intersects(Flags::SYN | Flags::URG))?;
+        let payload = segment.payload.len();
+        (payload > 0).then(|| (packet.wire_len() - packet.ip_header_len() - payload, payload))
+    }
 }
 
 impl Iterator for Segments {
@@ -390,6 +416,40 @@ mod tests {
         assert_eq!(joiner.push(more.clone()), Some(more));
         assert_eq!(cut_again(&mut joiner), parts);
         assert!(joiner.is_empty());
+    }
+
+    // Claim: TCP segments between programs that would exceed the path, up to 1,280 bytes, are cut into segments that fit it, as a network card
+    // would; those with SYN, urgent data or a signature are not.
+    // Tests: `path_mtu::segments_of_programs_are_cut_where_they_would_leave_in_fragments`, `narrow::full_packets_pass_a_link_of_1280_bytes_over_ipv4`
+    #[test]
+    fn segments_are_cut_to_a_shorter_length() {
+        let header = 32;
+        let of = |packet: &Packet| {
+            let mut bytes = BytesMut::new();
+            let rest = packet.emit_pieces(&mut bytes).unwrap();
+            segments(Offload::default(), [&bytes[..], &rest].concat().into()).unwrap()
+        };
+        let whole = packet(7, Flags::ACK | Flags::PSH | Flags::FIN, &[1; 1000]);
+        assert_eq!(of(&whole).divisible_len(), Some(header + 1000));
+        let parts: Vec<Packet> = of(&whole).cut_to(header + 400).map(value).collect();
+        let expected = [
+            packet(7, Flags::ACK, &[1; 400]),
+            packet(407, Flags::ACK, &[1; 400]),
+            packet(807, Flags::ACK | Flags::PSH | Flags::FIN, &[1; 200]),
+        ];
+        assert_eq!(parts, expected);
+        let more = of(&whole).cut_to(header + 400);
+        assert_eq!(more.divisible_len(), Some(header + 400));
+        assert_eq!(more.cut_to(header + 100).count(), 10);
+        for len in [header + 1000, header + 2000, header, 0] {
+            assert_eq!(of(&whole).cut_to(len).count(), 1, "{len}");
+        }
+        for flags in [Flags::SYN, Flags::URG | Flags::ACK] {
+            let whole = of(&packet(7, flags, &[1; 1000]));
+            assert_eq!(whole.divisible_len(), None);
+            assert_eq!(whole.cut_to(header + 400).count(), 1);
+        }
+        assert_eq!(of(&packet(7, Flags::ACK, &[])).divisible_len(), None);
     }
 
     #[test]

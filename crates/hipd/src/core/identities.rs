@@ -222,6 +222,14 @@ impl Identities {
         }
     }
 
+    /// As [`Core::cut_to`], for a packet between these addresses that [`Self::handle_inner`] would take.
+    pub fn cut_to(&mut self, now: Instant, side: Side, (src, dst): (IpAddr, IpAddr), len: usize) -> Option<usize> {
+        match side {
+            Side::Programs => self.own.cut_to(now, dst, len),
+            Side::Hosts => self.hosts.get_mut(self.by_address.get(&src)?)?.core.cut_to(now, dst, len),
+        }
+    }
+
     /// Whether this is an address by which this host's kernel communicates with peers.
     fn is_own_address(&self, address: IpAddr) -> bool {
         match address {

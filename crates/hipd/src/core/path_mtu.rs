@@ -1,7 +1,8 @@
 //! The MTU of the paths to peers (RFC 1191, RFC 8201).
 //!
 //! A packet of a program that does not fit is answered by an ICMP error with the length that does, but not with less than 1,280 bytes,
-//! which programs may send over any path: such packets leave in fragments, which are cut after the encryption (RFC 4303 section 3.3.4).
+//! which programs may send over any path: TCP segments are cut into shorter ones before the encryption, as a network card would
+//! ([`Core::cut_to`]), and other packets leave in fragments, which are cut after it (RFC 4303 section 3.3.4).
 //! HIP's own packets are never dropped as too long (RFC 7401 section 5.1.3): routers may fragment them over IPv4, and over IPv6 they leave
 //! in fragments that every path carries.
 
@@ -131,18 +132,10 @@ impl Core {
 
     /// How a packet for a peer fits its path; if it does not, its program gets an ICMP error with the length that does.
     pub(super) fn fit(&mut self, now: Instant, peer: Hit, packet: &Packet) -> Fit {
-        if self.path_mtus.is_empty(now) {
-            return Fit::Whole;
-        }
         let len = packet.wire_len();
-        // Without a path, the reason follows when the packet is to be sent.
-        let Some((dst, suite)) = self.host.data_path(now, peer, len) else { return Fit::Whole };
-        let Some(mtu) = self.path_mtus.get(now, dst) else { return Fit::Whole };
-        let in_udp = self.peers.get(&peer).is_some_and(|state| state.port(dst).is_some());
-        let most = longest_inner(mtu, dst.is_ipv6(), in_udp, suite);
-        if len <= most {
+        let Some((mtu, most)) = self.narrow_path(now, peer, len).filter(|(_, most)| len > *most) else {
             return Fit::Whole;
-        }
+        };
         if len <= LEAST_INNER {
             return Fit::InFragments(mtu);
         }
@@ -156,6 +149,30 @@ impl Core {
             self.deliver(Packet::new(packet.dst, IpAddr::V6(self.hit().0), error));
         }
         Fit::TooLong
+    }
+
+    /// The MTU of the path of a packet of `len` bytes to a peer, and the longest packet that fits it, if it is known to be narrow.
+    fn narrow_path(&mut self, now: Instant, peer: Hit, len: usize) -> Option<(usize, usize)> {
+        if self.path_mtus.is_empty(now) {
+            return None;
+        }
+        // Without a path, the reason follows when the packet is to be sent.
+        let (dst, suite) = self.host.data_path(now, peer, len)?;
+        let mtu = self.path_mtus.get(now, dst)?;
+        let in_udp = self.peers.get(&peer).is_some_and(|state| state.port(dst).is_some());
+        Some((mtu, longest_inner(mtu, dst.is_ipv6(), in_udp, suite)))
+    }
+
+    /// The most bytes behind the IP header that fit the path to a peer, at this address of it for programs, if a packet with `len` such bytes
+    /// would leave in fragments.
+    pub fn cut_to(&mut self, now: Instant, dst: IpAddr, len: usize) -> Option<usize> {
+        let peer = match dst {
+            IpAddr::V6(hit) => Hit(hit),
+            IpAddr::V4(lsi) => self.translation.as_ref()?.peer_at(lsi)?,
+        };
+        let len = IPV6 + len;
+        let (_, most) = self.narrow_path(now, peer, len)?;
+        (most < len && len <= LEAST_INNER).then(|| most.saturating_sub(IPV6))
     }
 
     /// Sends a packet that is complete: HIP, or ESP of others.

@@ -154,6 +154,11 @@ impl Translation {
         self.addresses.v4
     }
 
+    /// The peer with an LSI.
+    pub(super) fn peer_at(&self, lsi: Ipv4Addr) -> Option<Hit> {
+        self.by_lsi.get(&lsi).copied()
+    }
+
     /// The LSI of a peer.
     pub(super) fn of(&self, hit: Hit) -> Option<Ipv4Addr> {
         self.by_hit.get(&hit).copied()

@@ -31,7 +31,7 @@ use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
 use holdover_host::control_socket::{Ownership, Requesters, listen, requesters};
-use holdover_host::offload::{segments, segments_from_network};
+use holdover_host::offload::{Segments, segments, segments_from_network};
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput};
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
 use holdover_host::scrape::{self, Scrapes};
@@ -327,7 +327,10 @@ impl Daemon {
                         Side::Hosts => segments_from_network(offload, bytes),
                     };
                     match packets {
-                        Ok(packets) => packets.for_each(|packet| self.identities.handle_inner(now, side, packet)),
+                        Ok(packets) => {
+                            let packets = fitting(&mut self.identities, now, side, packets);
+                            packets.for_each(|packet| self.identities.handle_inner(now, side, packet));
+                        }
                         Err(_) => self.not_read += 1,
                     }
                 }
@@ -533,6 +536,16 @@ impl PollLoop for Daemon {
         }
         let continues = self.ends_at.is_none_or(|at| now < at && self.identities.is_closing());
         Ok(if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+}
+
+/// Cuts TCP segments that would leave in fragments so that they fit the path.
+fn fitting(identities: &mut Identities, now: Instant, side: Side, packets: Segments) -> Segments {
+    let most = packets.divisible_len().zip(packets.whole());
+    let most = most.and_then(|(len, whole)| identities.cut_to(now, side, (whole.src, whole.dst), len));
+    match most {
+        Some(len) => packets.cut_to(len),
+        None => packets,
     }
 }
 

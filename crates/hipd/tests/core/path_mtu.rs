@@ -110,3 +110,23 @@ fn packets_of_1280_bytes_leave_in_fragments_where_they_have_to() {
         }
     }
 }
+
+// The bound of TCP segments is that of datagrams with as many bytes behind the IP header.
+#[test]
+fn segments_of_programs_are_cut_where_they_would_leave_in_fragments() {
+    for via in [Via::Ip, Via::Udp] {
+        let mut world = talking(via);
+        let dst = std::net::IpAddr::from(world.hit(1).0);
+        let now = world.now;
+        assert_eq!(world.hosts[0].cut_to(now, dst, 1240), None, "the path is not known to be narrow");
+        for mtu in [1290, 1280, 900] {
+            world.hosts[0].set_path_mtu(now, address("198.51.100.2"), mtu);
+            let len = world.hosts[0].cut_to(now, dst, 1240).unwrap();
+            assert_eq!(world.hosts[0].cut_to(now, dst, len), None);
+            assert_eq!(world.hosts[0].cut_to(now, dst, len + 1), Some(len));
+            assert_eq!(world.hosts[0].cut_to(now, dst, 1241), None, "programs are told of 1,280 bytes");
+            let [fits, exceeds] = [len, len + 1].map(|len| sent(&mut world, 40 + len).unwrap().2);
+            assert_eq!((fits, exceeds), (None, Some(mtu as usize)), "{via:?} {mtu}");
+        }
+    }
+}
