@@ -120,7 +120,7 @@ impl Mutations {
         for _ in 0..=input.below(3) {
             let Some(flight) = case.world.intercept() else { break };
             let changed = if input.below(16) == 0 {
-                Changed { packet: self.earlier(number, &mut input), is_lie: false }
+                Changed::on_the_way(self.earlier(number, &mut input))
             } else {
                 change(&mut case.world, &flight, &self.pool, &mut input)
             };

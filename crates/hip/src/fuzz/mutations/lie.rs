@@ -19,6 +19,15 @@ const NOBODY: core::net::IpAddr = core::net::IpAddr::V4(core::net::Ipv4Addr::new
 pub(super) struct Changed {
     pub(super) packet: Packet,
     pub(super) is_lie: bool,
+    /// Whether a host has made it with its keys, whatever it says.
+    is_authentic: bool,
+}
+
+impl Changed {
+    /// A packet that nobody has made with keys now.
+    pub(super) const fn on_the_way(packet: Packet) -> Self {
+        Self { packet, is_lie: false, is_authentic: false }
+    }
 }
 
 /// Another packet in place of the one in flight. `pool` has parameters of all exchanges.
@@ -27,11 +36,13 @@ pub(super) fn change(world: &mut World, flight: &Flight, pool: &[Tlv], input: &m
     let mut changed = match &packet.payload {
         Payload::Esp(esp) => change_data(world, *from, packet, esp, input),
         Payload::Other { protocol: PROTOCOL, payload } => change_hip(world, *from, packet, payload, pool, input),
-        _ => Changed { packet: packet.clone(), is_lie: false },
+        _ => Changed::on_the_way(packet.clone()),
     };
     if input.below(8) == 0 {
         let packet = &mut changed.packet;
         packet.src = place(input);
+        // As if the host lied: who changes the source of an authentic packet on the path can divert data for some time.
+        changed.is_lie |= changed.is_authentic && packet.src != flight.packet.src;
         if let Payload::Other { protocol: PROTOCOL, payload } = &mut packet.payload {
             *payload = with_checksum_between(packet.src, packet.dst, payload.to_vec()).into();
         }
@@ -55,12 +66,12 @@ fn change_data(world: &mut World, from: usize, packet: &Packet, esp: &Bytes, inp
         let payload = Payload::Other { protocol: input.byte(), payload: input.bytes().into() };
         let inner = Packet::new(world.hit(from).0.into(), world.hit(to).0.into(), payload);
         if let Ok(packet) = world.hosts[from].seal(world.now, &inner) {
-            return Changed { packet, is_lie: false };
+            return Changed { packet, is_lie: false, is_authentic: true };
         }
     }
     let mut bytes = esp.to_vec();
     damage(&mut bytes, input);
-    Changed { packet: Packet { payload: Payload::Esp(bytes.into()), ..packet.clone() }, is_lie: false }
+    Changed::on_the_way(Packet { payload: Payload::Esp(bytes.into()), ..packet.clone() })
 }
 
 fn damage(bytes: &mut Vec<u8>, input: &mut Input<'_>) {
@@ -88,14 +99,14 @@ fn change_hip(
         0 | 1 => {
             let mut bytes = payload.to_vec();
             damage(&mut bytes, input);
-            return Changed { packet: with_payload(packet, bytes), is_lie: false };
+            return Changed::on_the_way(with_payload(packet, bytes));
         }
         2 => Proofs::None,
         3 => Proofs::Macs,
         _ => Proofs::All,
     };
     let Some((mut header, mut parameters)) = split(payload) else {
-        return Changed { packet: packet.clone(), is_lie: false };
+        return Changed::on_the_way(packet.clone());
     };
     let mut is_sorted = true;
     for _ in 0..=input.below(3) {
@@ -107,7 +118,7 @@ fn change_hip(
     // Without a proof it is what anyone could send.
     let (bytes, has_proven) = world.hosts[from].forge(header, &parameters, proofs);
     let is_lie = has_proven && !says_the_same(&bytes, payload);
-    Changed { packet: with_payload(packet, bytes), is_lie }
+    Changed { packet: with_payload(packet, bytes), is_lie, is_authentic: has_proven }
 }
 
 /// Whether two packets differ in proofs and checksums at most: changes may have changed nothing.
