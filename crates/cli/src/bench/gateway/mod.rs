@@ -155,7 +155,8 @@ impl Proxies {
             ));
         }
         let pepsal = pepsal::find(pepsal);
-        let pepsal = pepsal.inspect_err(|error| print_note(&format_args!("gateway: not compared with PEPsal, {error}")));
+        let pepsal =
+            pepsal.inspect_err(|error| print_note(&format_args!("gateway: not compared with PEPsal, {error}")));
         Self { haproxy, pepsal: pepsal.ok() }
     }
 
