@@ -365,7 +365,7 @@ impl Engine {
         }
         self.inject(now);
         self.discard();
-        self.solicit();
+        self.solicit(now);
         for mobile in self.neighbours_kept.due(now, || self.diverter.away().collect()) {
             if self.neighbours_kept.is_for_all() || self.uses_neighbour(now, mobile) {
                 self.keep_neighbour(mobile);
@@ -377,8 +377,7 @@ impl Engine {
     /// When to call [`Self::advance`].
     pub(crate) fn poll_timeout(&self) -> Instant {
         let deadlines = [self.look_at, self.renew_at, self.neighbours_kept.poll_timeout()].into_iter();
-        let unfinished = self.diverter.has_changes() || self.solicitations.is_pending();
-        let unfinished = unfinished.then_some(self.advanced_at);
+        let unfinished = self.diverter.has_changes().then_some(self.advanced_at);
         let waker = self.waker.as_ref().map(Waker::poll_timeout);
         let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
         let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
@@ -394,6 +393,7 @@ impl Engine {
             .chain(handoff)
             .chain(cluster)
             .chain(moves)
+            .chain(self.solicitations.poll_timeout())
             .min()
             .unwrap_or(self.renew_at)
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_testbed::{Namespace, Netlink, Route, harness};
+use holdover_testbed::{Namespace, Netlink, Route, harness, sysctl};
 
 use crate::Test;
 use crate::handoff::wait_for;
@@ -20,7 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("downloads_go_on_at_once_after_the_carrier_was_lost", |_| transfers(false, Cut::Carrier)),
     ("downloads_over_ipv6_go_on_at_once", |_| downloads_over_ipv6()),
     ("an_upload_over_ipv6_need_not_resolve_the_router", |_| an_upload_over_ipv6()),
-    ("an_upload_over_ipv6_goes_on_once_the_router_has_verified_its_address", |_| after_verification()),
+    ("an_upload_over_ipv6_goes_on_once_the_router_has_verified_its_address", |_| after_verification(true)),
+    ("a_verified_address_is_not_announced_without_probes", |_| after_verification(false)),
     ("uploads_go_on_at_once_after_silent_cuts", |_| transfers(true, Cut::Silent)),
     ("uploads_go_on_at_once_after_the_carrier_was_lost", |_| transfers(true, Cut::Carrier)),
     ("datagrams_come_in_order_and_none_that_was_diverted_is_missing", datagrams_come_in_order),
@@ -135,10 +136,11 @@ fn an_upload_over_ipv6() {
 }
 
 /// The mobile host's route leads to the router's link-local address, which the kernel verifies after the interface was down: the mobile host,
-/// which is woken at once, resolves it in vain meanwhile.
+/// which is woken at once, resolves it in vain meanwhile. It would ask for it again after 30 s.
 // Claim: After the router's interface was down for 10 s, an upload over IPv6 resumes within 0.3 s of the end of duplicate address detection, not
-// when the mobile host resolves the router again.
-fn after_verification() {
+// when the mobile host resolves the router again. It does not without probes (`[presence] silence = false`).
+// Tests: `absences::a_verified_address_is_not_announced_without_probes`
+fn after_verification(probes: bool) {
     let world = World::v6().unwrap();
     let (router, mobile) = (world.router(), world.mobile(0));
     let nowhere: IpAddr = [0; 16].into();
@@ -158,19 +160,29 @@ fn after_verification() {
         Netlink::open(mobile).unwrap().replace_route(&route).unwrap();
     };
     mobile.enter(configure).unwrap();
-    let gateway = Gateway::start(router, "");
+    let gateway = Gateway::start(router, if probes { "" } else { "[presence]\nsilence = false\n" });
     let transfer = Transfer::start(&world, 0, true).unwrap();
     transfer.await_more(1_000_000).unwrap();
     router.enter(|| set(false)).unwrap();
     gateway.says(world.mobile_address(0), "away");
-    sleep(Duration::from_secs(10));
+    // The mobile host has begun to give up the router's address, and still asks for it at most 3 s later.
+    sleep(Duration::from_millis(6500));
+    let ask_rarely = || sysctl::set(mobile, "net.ipv6.neigh.eth0.retrans_time_ms", "30000").unwrap();
+    mobile.enter(ask_rarely).unwrap();
+    sleep(Duration::from_millis(3500));
     let (before, up_at) = (transfer.received(), Instant::now());
     router.enter(|| set(true)).unwrap();
     wait_for("a verified address", verified);
     let (verified_at, early) = (Instant::now(), transfer.received() - before);
+    assert_eq!(early, 0, "the mobile host did not need the verified address");
+    if !probes {
+        sleep(Duration::from_secs(2));
+        assert_eq!(transfer.received(), before, "the mobile host has resolved the router by itself");
+        return;
+    }
     wait_for("data", || (transfer.received() > before).then_some(()));
     let took = verified_at.elapsed();
-    eprintln!("address verified after {:?}, data {took:?} later, {early} bytes before", verified_at - up_at);
+    eprintln!("address verified after {:?}, data {took:?} later", verified_at - up_at);
     assert!(took < Duration::from_millis(300), "{took:?}");
     transfer.await_more(1_000_000).unwrap();
     transfer.ends_exact().unwrap();
