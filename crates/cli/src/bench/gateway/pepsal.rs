@@ -17,7 +17,7 @@ const PORT: u16 = 5000;
 /// The routing table of packets for it, and their mark.
 const TABLE: &str = "100";
 const MARK: &str = "1";
-/// The bound on its start.
+/// The bound on its start, and on its taking of connections.
 const START_WITHIN: Duration = Duration::from_secs(10);
 
 /// Finds the program: the named one, or that of `HOLDOVER_PEPSAL`, which may name its directory, or the one in `PATH` or `/usr/sbin`.
@@ -55,6 +55,8 @@ pub(super) fn version(program: &Path) -> Result<String, Failed> {
 #[derive(Debug)]
 pub(super) struct Pepsal {
     process: Process,
+    /// Its sockets before the first connection.
+    sockets: usize,
 }
 
 impl Pepsal {
@@ -72,9 +74,10 @@ impl Pepsal {
         command.args(["-p", &PORT.to_string(), "-T", "1"]);
         let process = Process::start(router, command, LogTo::Stderr)
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
-        let pepsal = Self { process };
         // A connection to which nobody listens would pass by.
         await_listener(router)?;
+        let sockets = sockets(process.id())?;
+        let pepsal = Self { process, sockets };
         let rule =
             format!("iifname \"{MOBILE_FACING}\" meta l4proto tcp tproxy to :{PORT} meta mark set {MARK} accept");
         let chain = format!("chain prerouting {{\ntype filter hook prerouting priority mangle\n{rule}\n}}");
@@ -86,14 +89,32 @@ impl Pepsal {
         self.process.id()
     }
 
-    /// Fails unless it has two sockets for each of so many connections.
+    /// Waits until it has two sockets for each of so many connections.
+    ///
+    /// # Errors
+    /// It has fewer after [`START_WITHIN`].
     pub(super) fn has_taken(&self, connections: usize) -> Result<(), Failed> {
-        let open = fs::read_dir(format!("/proc/{}/fd", self.process()))?.count();
-        if open < 2 * connections {
-            return Err(format!("PEPsal has {open} open files: it has not taken {connections} connections").into());
+        let began = Instant::now();
+        loop {
+            let open = sockets(self.process())?.saturating_sub(self.sockets);
+            if open >= 2 * connections {
+                return Ok(());
+            }
+            if began.elapsed() > START_WITHIN {
+                let why = format!("PEPsal has opened {open} sockets: it has not taken {connections} connections");
+                return Err(why.into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
     }
+}
+
+/// The open sockets of a process, without its pipes and files.
+fn sockets(process: u32) -> std::io::Result<usize> {
+    let files = fs::read_dir(format!("/proc/{process}/fd"))?;
+    // A file may be closed meanwhile.
+    let targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    Ok(targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count())
 }
 
 /// Runs a program in a namespace to its end, with this input.
@@ -146,6 +167,18 @@ mod tests {
         assert!(error.starts_with("/nowhere/pepsal cannot be run"), "{error}");
         let error = version(Path::new("/bin/true")).unwrap_err().to_string();
         assert!(error.starts_with("/bin/true is no PEPsal"), "{error}");
+    }
+
+    #[test]
+    fn sockets_are_counted_without_other_files() {
+        let mut command = Command::new("sleep");
+        command.arg("60").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        assert_eq!(sockets(child.id()).unwrap(), 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (_one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(sockets(std::process::id()).unwrap() >= 2);
     }
 
     #[test]
