@@ -9,6 +9,7 @@ use holdover_base::{Duration, Instant};
 
 use super::check_budget::CheckBudget;
 use super::client::Client;
+use super::connectivity::Connectivity;
 use super::in_flight::Updates;
 use super::invitation::Presented;
 use super::local::Local;
@@ -16,7 +17,7 @@ use super::peer_addresses::PeerAddresses;
 use super::reachability::Reachability;
 use super::via::RelayedPeer;
 use super::{Event, Failure, State};
-use crate::codec::{Builder, HostId, PacketType, R1Counter, RegInfo};
+use crate::codec::{Builder, HostId, NatTraversalMode, PacketType, R1Counter, RegInfo};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, HipKeys, Keymat, PuzzleSearch, Rhash};
 use crate::esp::{EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
@@ -29,6 +30,8 @@ pub(super) struct Association {
     pub(super) peer_addresses: PeerAddresses,
     /// Whether data reaches the peer on the path that it takes.
     pub(super) reachability: Reachability,
+    /// The search for a direct path, after an exchange through a relay.
+    pub(super) connectivity: Connectivity,
     /// I1, I2 or CLOSE, until it is answered.
     pub(super) pending: Option<Pending>,
     /// The puzzle that is being solved.
@@ -109,7 +112,9 @@ pub(super) struct Offer {
     pub(super) cipher: HipCipher,
     pub(super) suite: EspSuite,
     /// The NAT traversal mode to be named in I2, if any.
-    pub(super) nat_mode: Option<u16>,
+    pub(super) nat_mode: Option<NatTraversalMode>,
+    /// The interval of connectivity checks.
+    pub(super) ta: Duration,
     /// Its REG_INFO.
     pub(super) services: Option<RegInfo>,
     pub(super) echo_signed: Option<Bytes>,
@@ -171,6 +176,7 @@ impl Association {
             state: State::Unassociated,
             peer_addresses: PeerAddresses::default(),
             reachability: Reachability::default(),
+            connectivity: Connectivity::default(),
             pending: None,
             solving: None,
             prospect: None,
@@ -200,7 +206,7 @@ impl Association {
         let unused = (self.state == State::Established).then(|| self.used_at + local.config.unused_lifetime);
         let candidates =
             [pending, solving, old, unused, self.state_until, self.updates.deadline(), self.rekey_at(local)];
-        let candidates = candidates.into_iter().chain([self.client_deadline(), self.path_check_deadline(local)]);
+        let candidates = candidates.into_iter().chain([self.client_deadline(), self.path_check_deadline(local), self.checks_deadline()]);
         candidates.flatten().min()
     }
 
@@ -240,7 +246,8 @@ impl Association {
             local.spis.remove(&spi);
         }
         local.registry.remove(self.peer);
-        self.relayed = None;
+        local.relay_views.remove(&self.peer);
+        (self.relayed, self.connectivity) = (None, Connectivity::default());
         self.reachability.reset();
     }
 

@@ -141,7 +141,9 @@ impl Association {
         self.serve_client(local, now);
         self.renew_announcement(local, now);
         self.check_paths(local, now);
-        self.retransmit_updates(local, now)
+        let checked = self.run_checks(local, now);
+        self.retransmit_updates(local, now)?;
+        checked
     }
 
     fn retransmit(&mut self, local: &mut Local, now: Instant) {

@@ -2,8 +2,10 @@
 
 use holdover_base::Duration;
 
+use super::connectivity::DEFAULT_TA;
 use super::reachability::PathCheckConfig;
 use super::registry::ServerConfig;
+use crate::codec::NatTraversalMode;
 use crate::crypto::{DhGroup, HipCipher};
 use crate::esp::{EspSuite, GcmProvider};
 
@@ -112,6 +114,10 @@ pub struct HostConfig {
     pub locator_lifetime: Duration,
     /// When the path of data is tested because nothing comes back on it; `None` for never.
     pub path_check: Option<PathCheckConfig>,
+    /// The NAT traversal modes that this host supports, the preferred one first: six at most (RFC 9028 section 5.4).
+    pub nat_modes: Vec<NatTraversalMode>,
+    /// The shortest time between two connectivity checks: Ta, 5 ms at least (RFC 9028 section 4.4).
+    pub check_pacing: Duration,
     /// This host's services as a rendezvous server or relay; `None` for none.
     pub server: Option<ServerConfig>,
     /// The SPIs that this host chooses; all by default.
@@ -148,6 +154,8 @@ impl Default for HostConfig {
             rekey: Some(RekeyLimits::default()),
             locator_lifetime: Duration::from_secs(24 * 3600),
             path_check: None,
+            nat_modes: vec![NatTraversalMode::UdpEncapsulation, NatTraversalMode::IceHipUdp],
+            check_pacing: DEFAULT_TA,
             server: None,
             spis: SpiPart::default(),
         }

@@ -154,6 +154,22 @@ pub enum Event {
         /// The UDP port.
         port: u16,
     },
+    /// Connectivity checks are concluded: both hosts use this pair of addresses.
+    Nominated {
+        /// The peer.
+        peer: Hit,
+        /// This host's address, and the peer's or a relay's.
+        between: (IpAddr, IpAddr),
+        /// The UDP port at the latter.
+        port: u16,
+        /// Whether a relay forwards the data.
+        is_relayed: bool,
+    },
+    /// Connectivity checks have found no path for data, not even through a relay.
+    ChecksFailed {
+        /// The peer.
+        peer: Hit,
+    },
     /// The peer has accepted an invitation: it is a configured peer now. Follows [`Self::Established`].
     Joined {
         /// The peer.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use core::net::IpAddr;
-
 use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::Packet;
@@ -15,10 +13,11 @@ use super::local::{
     LAST_RESERVED_SPI, Local, decrypted, find, missing, push_echoes, unsigned_echoes, value, verify_mac,
     verify_signature,
 };
+use super::reachability::Between;
 use super::responder::Solved;
-use super::{Arrival, Dropped, Event, Host, State};
+use super::{Arrival, Dropped, Event, Host, State, connectivity};
 use crate::codec::{
-    Builder, EspInfo, HipPacket, NatTraversalMode, NotifyType, PacketType, Parameter, Received, kind, map,
+    Builder, EspInfo, HipPacket, Locator, NatTraversalMode, NotifyType, PacketType, Parameter, Received, kind, map,
 };
 use crate::crypto::{HipCipher, Keymat};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
@@ -30,6 +29,16 @@ struct Accepted {
     keys: SessionKeys,
     /// The initiator's SPI.
     spi: u32,
+    /// Its candidates.
+    locators: Vec<Locator>,
+}
+
+/// Where an I2 comes from, and its NAT traversal mode.
+#[derive(Clone, Copy)]
+struct Origin {
+    between: Between,
+    arrival: Arrival,
+    nat_mode: Option<NatTraversalMode>,
 }
 
 impl Host {
@@ -123,9 +132,10 @@ impl Host {
                 return Err(error);
             }
         };
-        self.check_nat_mode(now, i2, packet, arrival)?;
+        let nat_mode = self.check_nat_mode(now, i2, packet, arrival)?;
+        let origin = Origin { between: (packet.dst, packet.src), arrival, nat_mode };
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
-        association.become_responder(&mut self.local, now, accepted, i2, (packet.dst, packet.src), arrival)?;
+        association.become_responder(&mut self.local, now, accepted, i2, origin)?;
         if let Some(via) = arrival.via {
             association.note_relay(&mut self.local, now, &via);
         }
@@ -137,23 +147,20 @@ impl Host {
         Ok(())
     }
 
-    /// The NAT traversal mode of an I2 has to be the one that R1 offers, and this one is not for I2s through a relay. Any other one ends the
-    /// exchange, with a NOTIFY (RFC 9028 sections 4.3 and 4.7.2).
+    /// The NAT traversal mode of an I2. One that may not be selected ends the exchange, with a NOTIFY (RFC 9028 sections 4.3 and 4.7.2).
     fn check_nat_mode(
         &mut self,
         now: Instant,
         i2: &Received,
         packet: &Packet,
         arrival: Arrival,
-    ) -> Result<(), Dropped> {
-        let Some(modes) = find!(i2.packet, NatTraversalMode) else { return Ok(()) };
-        let is_relayed = arrival.via.is_some_and(|via| via.is_relay);
-        if modes[..] == [NatTraversalMode::UdpEncapsulation.id()] && !is_relayed {
-            return Ok(());
+    ) -> Result<Option<NatTraversalMode>, Dropped> {
+        let mode = connectivity::named(&self.local.config, &i2.packet, arrival);
+        if mode.is_err() {
+            let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
+            self.local.notify_refusal(now, i2.packet.sender, i2, kind, (packet.dst, packet.src))?;
         }
-        let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
-        self.local.notify_refusal(now, i2.packet.sender, i2, kind, (packet.dst, packet.src))?;
-        Err(value(kind::NAT_TRAVERSAL_MODE))
+        mode
     }
 
     /// Whether the peer may open an association without an invitation.
@@ -182,10 +189,11 @@ impl Association {
         now: Instant,
         accepted: Accepted,
         i2: &Received,
-        between: (IpAddr, IpAddr),
-        arrival: Arrival,
+        origin: Origin,
     ) -> Result<(), Dropped> {
-        let Accepted { identity, mut keys, spi: peer_spi } = accepted;
+        let Origin { between, arrival, nat_mode } = origin;
+        let has_checks = nat_mode == Some(NatTraversalMode::IceHipUdp);
+        let Accepted { identity, mut keys, spi: peer_spi, locators } = accepted;
         let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
         self.abandon_exchange(local);
@@ -195,6 +203,10 @@ impl Association {
         r2.push(&Parameter::EspInfo(EspInfo { keymat_index: keys.index as u16, old_spi: 0, new_spi: spi }))?;
         let mut answers = self.registration_answers(local, now, &i2.packet, between, arrival);
         answers.extend(find!(i2.packet, EchoRequestSigned).cloned().map(Parameter::EchoResponseSigned));
+        if has_checks {
+            let room = local.room_for_candidates(&r2);
+            answers.extend(connectivity::offer(local, &keys, spi, room, None)?);
+        }
         answers.sort_by_key(Parameter::kind);
         for answer in &answers {
             r2.push(answer)?;
@@ -223,6 +235,10 @@ impl Association {
         local.send_from(&r2, between.0, between.1);
         local.events.push_back(Event::Established { peer: self.peer, initiator: false });
         self.begin_client(local, now, Offered::Before, None);
+        if has_checks {
+            let ta = connectivity::ta(&local.config, &i2.packet);
+            self.begin_checks(local, now, false, ta, &locators);
+        }
         self.announce_if_moved(local, now);
         Ok(())
     }
@@ -252,14 +268,16 @@ fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, 
     }
     verify_mac(i2, rhash, &inbound)?;
     // ENCRYPTED has HOST_ID or other parameters (RFC 9028 section 4.3: LOCATOR_SET).
-    let mut hidden = decrypted(packet, cipher, &inbound)?;
-    hidden.retain(|parameter| matches!(parameter, Parameter::HostId(_)));
+    let hidden = decrypted(packet, cipher, &inbound)?;
+    let (hidden, others): (Vec<Parameter>, Vec<Parameter>) =
+        hidden.into_iter().partition(|parameter| matches!(parameter, Parameter::HostId(_)));
+    let locators = others.into_iter().find_map(|it| if let Parameter::LocatorSet(it) = it { Some(it) } else { None });
     let hidden = HipPacket { parameters: hidden, ..HipPacket::new(PacketType::I2, peer, local.hit) };
     let identity = read_identity(if hidden.parameters.is_empty() { packet } else { &hidden }, peer)?;
     verify_signature(i2, &identity)?;
     let (group, pair, public) = (solved.pair.group(), Arc::clone(solved.pair), solved.public.clone());
     let keys = SessionKeys { rhash, suite, group, cipher, pair, public, keymat, index, outbound, inbound };
-    Ok(Accepted { identity, keys, spi: info.new_spi })
+    Ok(Accepted { identity, keys, spi: info.new_spi, locators: locators.unwrap_or_default() })
 }
 
 /// The one choice of an I2, if it was offered.

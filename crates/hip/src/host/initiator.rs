@@ -9,9 +9,13 @@ use holdover_base::Instant;
 
 use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
 use super::client::Offered;
-use super::local::{LAST_RESERVED_SPI, Local, find, missing, push_echoes, unsigned_echoes, value, verify_signature};
-use super::{Arrival, CommandError, Dropped, Event, Failure, Host, State};
-use crate::codec::{Builder, EspInfo, HipPacket, NatTraversalMode, PacketType, Parameter, Received, Solution, kind};
+use super::local::{
+    LAST_RESERVED_SPI, Local, decrypted, find, missing, push_echoes, unsigned_echoes, value, verify_signature,
+};
+use super::{Arrival, CommandError, Dropped, Event, Failure, Host, State, connectivity};
+use crate::codec::{
+    Builder, EspInfo, HipPacket, Locator, NatTraversalMode, PacketType, Parameter, Received, Solution, kind,
+};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_lifetime};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
@@ -205,15 +209,19 @@ impl Association {
         i2.push(&Parameter::DiffieHellman { group: offer.group.id(), public: own_public })?;
         i2.push(&Parameter::HipCipher(vec![offer.cipher.id()]))?;
         if let Some(mode) = offer.nat_mode {
-            i2.push(&Parameter::NatTraversalMode(vec![mode]))?;
+            i2.push(&Parameter::NatTraversalMode(vec![mode.id()]))?;
+        }
+        let has_checks = offer.nat_mode == Some(NatTraversalMode::IceHipUdp);
+        if let Some(pacing) = connectivity::pacing_parameter(offer.ta).filter(|_| has_checks) {
+            i2.push(&pacing)?;
         }
         let host_id = Parameter::HostId(local.host_id.clone());
-        if local.config.hide_identity && offer.cipher != HipCipher::Null {
-            let mut plain = Vec::new();
-            host_id.put(&mut plain)?;
-            let data = offer.cipher.encrypt(&keys.outbound.encryption, &plain, &mut *local.rng);
-            i2.push(&Parameter::Encrypted(data.map_err(|_| Dropped::Encrypted)?.into()))?;
-        } else {
+        let hidden = Some(&host_id).filter(|_| local.config.hide_identity && offer.cipher != HipCipher::Null);
+        let room = if has_checks { local.room_for_candidates(&i2) } else { 0 };
+        if let Some(encrypted) = connectivity::offer(local, &keys, spi, room, hidden)? {
+            i2.push(&encrypted)?;
+        }
+        if hidden.is_none() {
             i2.push(&host_id)?;
         }
         let request = self.client.as_ref().and_then(|client| client.request_from(offer.services.as_ref()));
@@ -262,6 +270,7 @@ impl Association {
         let new_spi = info.new_spi;
         let Some(prospect) = self.prospect.take() else { return Ok(()) };
         let Prospect { offer, mut keys, spi, has_requested } = *prospect;
+        let candidates = peer_candidates(&r2.packet, &offer, &keys);
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
         keys.index += keys.suite.keymat_len();
         self.forget_keys(local);
@@ -284,16 +293,28 @@ impl Association {
         self.presented = None;
         self.enter(State::Established, None);
         local.events.push_back(Event::Established { peer: self.peer, initiator: true });
-        let offered = Offered::InR1(offer.services);
-        let answers = has_requested.then_some(&r2.packet);
+        let offered = Offered::InR1(offer.services.clone());
+        let answers = has_requested.then_some((&r2.packet, offer.between));
         self.begin_client(local, now, offered, answers);
         self.offer_services(local, now);
+        if let Some(candidates) = candidates {
+            self.begin_checks(local, now, true, offer.ta, &candidates);
+        }
         if let Some(via) = arrival.via {
             self.note_relay(local, now, &via);
         }
         self.announce_if_moved(local, now);
         Ok(())
     }
+}
+
+/// The peer's candidates in an R2; `None` if the exchange has no connectivity checks.
+fn peer_candidates(r2: &HipPacket, offer: &Offer, keys: &SessionKeys) -> Option<Vec<Locator>> {
+    offer.nat_mode.filter(|mode| *mode == NatTraversalMode::IceHipUdp)?;
+    // R2 is authentic: with candidates that cannot be read, those of the peer's checks are left.
+    let hidden = decrypted(r2, keys.cipher, &keys.inbound).unwrap_or_default();
+    let locators = hidden.into_iter().find_map(|it| if let Parameter::LocatorSet(it) = it { Some(it) } else { None });
+    Some(locators.unwrap_or_default())
 }
 
 /// An I1.
@@ -310,15 +331,6 @@ pub(super) fn read_identity(packet: &HipPacket, hit: Hit) -> Result<HostIdentity
     let host_id = find!(packet, HostId).ok_or(missing(kind::HOST_ID))?;
     let identity = HostIdentity::from_host_id(host_id)?;
     if identity.hit() == hit { Ok(identity) } else { Err(Dropped::WrongHit) }
-}
-
-/// The NAT traversal mode to be named in I2: UDP-ENCAPSULATION, if the R1 came in UDP and offers it. It may not be named in an I2 that goes
-/// through a relay, which RELAY_TO shows (RFC 9028 section 4.7.2).
-fn nat_mode(r1: &HipPacket, arrival: Arrival) -> Option<u16> {
-    let mode = NatTraversalMode::UdpEncapsulation.id();
-    let offered = find!(r1, NatTraversalMode)?;
-    let is_direct = arrival.port.is_some() && arrival.via.is_none() && find!(r1, RelayTo).is_none();
-    (is_direct && offered.iter().take(NatTraversalMode::MOST).any(|it| *it == mode)).then_some(mode)
 }
 
 /// Chooses what both hosts support, as the responder prefers.
@@ -382,7 +394,8 @@ fn choose(
         public,
         cipher: cipher.ok_or(none(kind::HIP_CIPHER))?,
         suite: suite.ok_or(none(kind::ESP_TRANSFORM))?,
-        nat_mode: nat_mode(packet, arrival),
+        nat_mode: connectivity::select(config, packet, arrival),
+        ta: connectivity::ta(config, packet),
         services: find!(packet, RegInfo).cloned(),
         echo_signed: find!(packet, EchoRequestSigned).cloned(),
         echo_unsigned: unsigned_echoes(packet).cloned().collect(),

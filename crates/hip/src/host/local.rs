@@ -11,6 +11,7 @@ use holdover_base::Instant;
 use holdover_wire::Packet;
 use rand_core::CryptoRng;
 
+use super::connectivity::RelayView;
 use super::rate::{Rate, SourceRates};
 use super::registry::Registry;
 use super::via::{Relayed, ReplyVia};
@@ -41,6 +42,9 @@ const MOST_NOTIFIED_PER_SOURCE: u32 = 5;
 /// The room behind ECHO_RESPONSE_UNSIGNED for VIA_RVS, and for RELAY_TO or RELAY_FROM with the longest RELAY_HMAC.
 const ROOM_AFTER_ECHOES: usize = 24 + 24 + 56;
 
+/// Bytes of the other parameters of an I2 or R2 behind ENCRYPTED: transforms, registration, echoes, an invitation, and a MAC.
+const OTHERS_LEN: usize = 400;
+
 /// SPIs up to here are reserved, or 0 (RFC 4303 section 2.1).
 pub(super) const LAST_RESERVED_SPI: u32 = 255;
 
@@ -59,6 +63,8 @@ pub(super) struct Local {
     /// Packets that do not use the peer's usual path.
     pub(super) relayed: VecDeque<Relayed>,
     pub(super) registry: Registry,
+    /// This host as its relays see it.
+    pub(super) relay_views: BTreeMap<Hit, RelayView>,
     /// Rate limit of error NOTIFYs, in total and by network.
     pub(super) notified: Rate,
     pub(super) notified_sources: SourceRates,
@@ -116,6 +122,7 @@ impl Local {
             events: self.events.clone(),
             relayed: self.relayed.clone(),
             registry: self.registry.clone(),
+            relay_views: self.relay_views.clone(),
             notified: self.notified.clone(),
             notified_sources: self.notified_sources.clone(),
             reply_via: self.reply_via.clone(),
@@ -153,6 +160,15 @@ impl Local {
             via.address(&mut builder, dst);
         }
         self.transmit.push_back(builder.finish(src, dst));
+    }
+
+    /// The bytes that are left for candidates in an I2 or R2 with these parameters: without those of HOST_ID, the signature, which is shorter
+    /// than two of it and of the others.
+    pub(super) fn room_for_candidates(&self, builder: &Builder) -> usize {
+        let mut host_id = Vec::new();
+        let written = Parameter::HostId(self.host_id.clone()).put(&mut host_id);
+        let rest = builder.wire_len() + 2 * host_id.len() + OTHERS_LEN;
+        if written.is_ok() { MAX_LEN.saturating_sub(rest) } else { 0 }
     }
 
     /// A fresh SPI for packets from `peer`.

@@ -14,6 +14,7 @@ mod check_budget;
 mod client;
 mod close;
 mod config;
+mod connectivity;
 mod contact;
 mod data;
 mod event;
@@ -135,6 +136,7 @@ impl Host {
         let (transmit, events) = (VecDeque::new(), VecDeque::new());
         let (locators, spis) = (Vec::new(), BTreeMap::new());
         let (relayed, registry, reply_via) = (VecDeque::new(), Registry::default(), None);
+        let relay_views = BTreeMap::new();
         let local = Local {
             keys: Arc::new(keys),
             hit,
@@ -147,6 +149,7 @@ impl Host {
             events,
             relayed,
             registry,
+            relay_views,
             notified,
             notified_sources,
             reply_via,
@@ -251,6 +254,7 @@ impl Host {
         for association in servers.into_iter().chain(others) {
             if has_changed {
                 association.reachability.reset();
+                association.connectivity.stop();
             }
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
@@ -336,6 +340,11 @@ impl Host {
     /// Whether a peer is reached at an address through a server.
     pub fn is_relay(&self, peer: Hit, address: IpAddr) -> bool {
         self.associations.get(&peer).is_some_and(|association| association.peer_addresses.is_relay(address))
+    }
+
+    /// Whether connectivity checks with a peer are in progress: it has this host's candidates.
+    pub fn is_checking(&self, peer: Hit) -> bool {
+        self.associations.get(&peer).is_some_and(|association| association.connectivity.is_checking())
     }
 
     /// Ends an association.

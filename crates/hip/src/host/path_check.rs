@@ -20,7 +20,8 @@ const FULL_PACKET_LEN: usize = 1500;
 impl Association {
     /// The path of data, given the usual one.
     pub(super) fn route(&mut self, local: &Local, usual: Between) -> Between {
-        let addresses = &self.peer_addresses;
+        let own = self.connectivity.source_towards(usual.1).filter(|own| local.locators.contains(own));
+        let (usual, addresses) = ((own.unwrap_or(usual.0), usual.1), &self.peer_addresses);
         self.reachability.route(usual, |between| carries_data(addresses, &local.locators, between))
     }
 

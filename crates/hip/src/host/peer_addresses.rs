@@ -28,6 +28,8 @@ pub(super) struct PeerAddress {
     is_relay: bool,
     /// A check was not answered in time.
     is_doubtful: bool,
+    /// Connectivity checks have selected it for data.
+    is_selected: bool,
 }
 
 impl PeerAddress {
@@ -42,6 +44,7 @@ impl PeerAddress {
             is_translated: false,
             is_relay: false,
             is_doubtful: false,
+            is_selected: false,
         }
     }
 
@@ -52,6 +55,13 @@ impl PeerAddress {
 
     pub(super) const fn is_preferred(&self) -> bool {
         self.preferred
+    }
+
+    /// Data may go through a relay again.
+    const fn allow_relaying(&mut self) {
+        if self.is_relay {
+            self.traffic = LocatorTraffic::Both;
+        }
     }
 
     fn takes_data(&self) -> bool {
@@ -154,7 +164,7 @@ impl PeerAddresses {
             return;
         }
         for entry in &mut self.addresses {
-            entry.preferred = entry.address == address;
+            (entry.preferred, entry.is_selected) = (entry.address == address, false);
         }
         match self.addresses.iter_mut().find(|it| it.address == address) {
             Some(entry) => {
@@ -173,6 +183,8 @@ impl PeerAddresses {
     pub(super) fn begin(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
             (entry.status, entry.preferred, entry.is_doubtful) = (Status::Unverified, false, false);
+            entry.is_selected = false;
+            entry.allow_relaying();
         }
         self.verify(address);
     }
@@ -181,7 +193,8 @@ impl PeerAddresses {
     /// preferred ones first.
     pub(super) fn announce(&mut self, now: Instant, locators: &[Locator], own: &[IpAddr]) -> Vec<IpAddr> {
         for entry in &mut self.addresses {
-            (entry.preferred, entry.expires_at) = (false, None);
+            (entry.preferred, entry.expires_at, entry.is_selected) = (false, None, false);
+            entry.allow_relaying();
         }
         let mut announced: Vec<(IpAddr, bool)> = Vec::new();
         // RFC 8046 section 4: a lifetime is not 0; other uses than those of section 4.1 are not known.
@@ -256,6 +269,9 @@ impl PeerAddresses {
         let for_data = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Signalling);
         let usable =
             |status| for_data.clone().filter(move |it| it.status == status).filter(|it| is_reachable(it.address));
+        if let Some(selected) = usable(Status::Active).find(|it| it.is_selected) {
+            return Some(selected.address);
+        }
         // RFC 8046 section 4.1: of two preferred addresses the one for data alone.
         let candidate = |status, preferred: bool| {
             let candidates = usable(status).filter(|it| !it.is_relay && (it.preferred || !preferred));
@@ -341,8 +357,21 @@ impl PeerAddresses {
             if entry.is_unverified_translation() {
                 entry.status = Status::Deprecated;
             }
-            entry.preferred = entry.address == address;
+            (entry.preferred, entry.is_selected) = (entry.address == address, false);
         }
+    }
+
+    /// Data takes this verified address from now on, which was nominated or has succeeded first.
+    pub(super) fn prefer(&mut self, address: IpAddr) {
+        for entry in &mut self.addresses {
+            (entry.preferred, entry.is_selected) = (entry.address == address && !entry.is_relay, entry.address == address);
+        }
+    }
+
+    /// No data is sent through relays, until the peer moves or there is another exchange.
+    pub(super) fn keep_relays_for_signalling(&mut self) {
+        let relays = self.addresses.iter_mut().filter(|it| it.is_relay);
+        relays.for_each(|it| it.traffic = LocatorTraffic::Signalling);
     }
 
     /// Whether a packet from there is expected: the address is in use or being checked, and data does not go to the

@@ -225,6 +225,7 @@ impl Association {
         }
         if self.peer_addresses.in_use() != before {
             self.reachability.reset();
+            self.connectivity.stop();
         }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
         (self.updates.restarts, self.updates.lost_restarts) = Default::default();

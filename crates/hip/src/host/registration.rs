@@ -5,11 +5,13 @@ use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
-use super::address::is_reachable;
+use super::address::{AddressProblem, is_reachable};
 use super::association::Association;
 use super::client::{Client, Offered, Permitted};
+use super::connectivity::RelayView;
 use super::in_flight::Outgoing;
 use super::local::{Local, find};
+use super::reachability::Between;
 use super::registry::{ServerConfig, Service, UNAVAILABLE, registration_lifetime};
 use super::via::{UDP, UDP_PORT};
 use super::{Arrival, Dropped, Event};
@@ -34,7 +36,7 @@ impl Association {
         local: &mut Local,
         now: Instant,
         offered: Offered,
-        answers: Option<&HipPacket>,
+        answers: Option<(&HipPacket, Between)>,
     ) {
         let has_offer = matches!(offered, Offered::InR1(_));
         if let Offered::InR1(info) = offered {
@@ -42,8 +44,9 @@ impl Association {
         }
         let Some(client) = &mut self.client else { return };
         *client = Client::new(&client.wanted);
+        local.relay_views.remove(&self.peer);
         if client.request_from(self.offered.as_ref()).is_some() {
-            if !answers.is_some_and(|packet| self.take_answers(local, now, packet)) {
+            if !answers.is_some_and(|(packet, between)| self.take_answers(local, now, packet, between)) {
                 self.ask_for_services(local, now);
             }
         } else if has_offer || self.offered.is_some() {
@@ -233,6 +236,7 @@ impl Association {
         packet: &HipPacket,
         acks: &[u32],
         is_unprocessed: bool,
+        between: Between,
     ) {
         let info = find!(packet, RegInfo).filter(|_| is_unprocessed);
         if let Some(info) = info {
@@ -250,13 +254,15 @@ impl Association {
             client.ask_at = Some(now);
         }
         // An answer without an open request may be a replay.
-        if client.request.take_if(|it| it.is_acknowledged(acks)).is_some() && !self.take_answers(local, now, packet) {
+        if client.request.take_if(|it| it.is_acknowledged(acks)).is_some()
+            && !self.take_answers(local, now, packet, between)
+        {
             self.note_refusal(local, now, UNAVAILABLE);
         }
     }
 
     /// The server's answers to the request: `false` if there are none.
-    fn take_answers(&mut self, local: &mut Local, now: Instant, packet: &HipPacket) -> bool {
+    fn take_answers(&mut self, local: &mut Local, now: Instant, packet: &HipPacket, between: Between) -> bool {
         let Some(client) = &mut self.client else { return false };
         let (mut granted, mut lifetime, mut failure, mut seen_at) = (Vec::new(), None, None, None);
         for parameter in &packet.parameters {
@@ -279,6 +285,8 @@ impl Association {
         }
         let is_new = granted.iter().any(|service| !client.granted.contains(service));
         client.granted = granted;
+        self.note_view(local, packet, between);
+        let Some(client) = &mut self.client else { return true };
         let lifetime = lifetime.filter(|lifetime| *lifetime > Duration::ZERO);
         client.ask_at = Some(now + lifetime.map_or(TRY_AGAIN_AFTER, |lifetime| lifetime / 2));
         let peer = self.peer;
@@ -289,6 +297,22 @@ impl Association {
             local.events.push_back(Event::Registered { peer, services, lifetime, seen_at });
         }
         true
+    }
+
+    /// A relay shows where it sees this host, in answer to an UPDATE or registration between these addresses.
+    pub(super) fn note_view(&self, local: &mut Local, packet: &HipPacket, (base, at): Between) {
+        let Some(client) = &self.client else { return };
+        let endpoint = |it: RelayAddress| {
+            let is_usable = it.protocol == UDP && it.port != 0 && AddressProblem::on_a_link(unmap(it.address)).is_none();
+            is_usable.then_some((unmap(it.address), it.port))
+        };
+        let view = RelayView {
+            base,
+            signalling_at: Some(at).filter(|_| client.has(Service::RelayHip)),
+            seen_at: find!(packet, RegFrom).copied().and_then(endpoint),
+            relayed_at: client.relayed_at.filter(|_| client.has(Service::RelayEsp)).and_then(endpoint),
+        };
+        local.relay_views.insert(self.peer, view);
     }
 
     /// The server has refused a service: it is asked again later.

@@ -127,6 +127,9 @@ impl Host {
             // Another server has forwarded it: no chains of servers.
             return Err(Dropped::Value { kind: kind::FROM });
         }
+        if is_relayed {
+            self.require_nat_mode(now, received, packet)?;
+        }
         if !is_relayed && let Some(echo_request) = check_alone(&received.packet) {
             // A client that announces this server's address as its own would pass the check of it, and have data sent here.
             return Err(Dropped::Value { kind: echo_request });
@@ -179,6 +182,7 @@ impl Host {
             Some(_) => verify_mac_in(received, secured.keys.rhash, &secured.keys.inbound, kind::RELAY_HMAC)?,
             None => verify_any_signature(received, &secured.identity)?,
         }
+        self.require_nat_mode(now, received, packet)?;
         let dst = unmap(to.address);
         if !is_reachable(&self.local.locators, dst) {
             return Err(Dropped::Value { kind: kind::RELAY_TO });
@@ -188,6 +192,17 @@ impl Host {
         builder.push(&Parameter::RelayTo(to))?;
         self.local.relayed.push_back(Relayed { packet: builder.finish(src, dst), to: RelayTarget::Port(to.port) });
         Ok(())
+    }
+
+    /// A relay does not forward an R1 or I2 without NAT traversal mode (RFC 9028 section 4.5).
+    fn require_nat_mode(&mut self, now: Instant, received: &Received, packet: &Packet) -> Result<(), Dropped> {
+        let HipPacket { kind: packet_type, sender, .. } = received.packet;
+        if !matches!(packet_type, PacketType::R1 | PacketType::I2) || find!(received.packet, NatTraversalMode).is_some() {
+            return Ok(());
+        }
+        let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
+        self.local.notify_refusal(now, sender, received, kind, (packet.dst, packet.src))?;
+        Err(Dropped::Missing { kind: kind::NAT_TRAVERSAL_MODE })
     }
 
     /// NOTIFY with MESSAGE_NOT_RELAYED (RFC 9028 section 5.10).
@@ -262,6 +277,7 @@ impl Host {
             return;
         }
         association.client = (!services.is_empty()).then(|| Client::new(services));
+        self.local.relay_views.remove(&server);
         if association.is_usable() {
             association.begin_client(&mut self.local, now, Offered::Before, None);
         }
@@ -301,12 +317,13 @@ impl Association {
         let relayed = RelayedPeer { server: via.server, at: via.at, from: via.from };
         let is_new = self.relayed != Some(relayed);
         self.relayed = Some(relayed);
+        let is_checked = self.note_candidates(local, via);
         let (address, port) = via.from;
         if !is_new || port == 0 || address == via.at || self.peer_addresses.is_active(address) {
             return;
         }
         local.events.push_back(Event::PeerCandidate { peer: self.peer, address, port });
-        if !self.is_asking(address) {
+        if !is_checked && !self.is_asking(address) {
             self.peer_addresses.add_known(&[address]);
             self.ask_at(local, now, address);
         }

@@ -14,8 +14,9 @@ use holdover_base::{Duration, Instant};
 
 use super::local::{Local, find, missing, value};
 use super::rate::{Rate, SourceRates};
+use super::connectivity::offered;
 use super::{Dropped, HostConfig};
-use crate::codec::{Builder, HipPacket, NatTraversalMode, PacketType, Parameter, Puzzle, R1Counter, kind, map};
+use crate::codec::{Builder, HipPacket, PacketType, Parameter, Puzzle, R1Counter, kind, map};
 use crate::crypto::{DhGroup, DhKeyPair, MAX_DIFFICULTY, lifetime_to_wire, verify_solution};
 use crate::identity::{Hit, HitSuite};
 
@@ -210,13 +211,12 @@ impl Generation {
             Parameter::DhGroupList(config.groups.iter().map(|group| group.id()).collect()),
             Parameter::DiffieHellman { group: group.id(), public: pair.public() },
             Parameter::HipCipher(config.ciphers.iter().map(|cipher| cipher.id()).collect()),
-            Parameter::NatTraversalMode(vec![NatTraversalMode::UdpEncapsulation.id()]),
             Parameter::HostId(local.host_id.clone()),
             Parameter::HitSuiteList(HitSuite::ALL.iter().map(|suite| suite.wire_id()).collect()),
             Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]),
             Parameter::EspTransform(config.suites.iter().map(|suite| suite.id()).collect()),
         ];
-        let mut parameters: Vec<Parameter> = parameters.into_iter().chain(services).collect();
+        let mut parameters: Vec<Parameter> = parameters.into_iter().chain(services).chain(offered(config)).collect();
         parameters.sort_by_key(Parameter::kind);
         for parameter in &parameters {
             r1.push(parameter)?;

@@ -67,7 +67,7 @@ impl Association {
             self.note_heard(local, now, arrived, false);
         }
         let between = answered_between(local, between, arrival);
-        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_unprocessed);
+        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_unprocessed, arrived);
         if let Some(acks) = acks
             && self.take_acks(acks)
             && find!(packet, EchoRequestSigned).is_none()
@@ -76,6 +76,7 @@ impl Association {
             local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
         if let Some(echo) = echo
+            && !self.take_check_answer(local, now, echo, arrived, arrival.port)?
             && !self.take_test_answer(local, now, echo, arrived)
         {
             self.take_echo(local, now, echo, arrived.1);
@@ -90,6 +91,27 @@ impl Association {
             self.announce_if_moved(local, now);
         }
         let Some(id) = seq else { return Ok(()) };
+        if self.connectivity.takes(packet, arrival) {
+            return self.answer_check(local, now, packet, id, arrived, arrival);
+        }
+        self.answer_any(local, now, packet, id, between, arrival)?;
+        if is_fresh && find!(packet, LocatorSet).is_some() {
+            // Also on the paths that it announces.
+            self.note_heard(local, now, arrived, false);
+        }
+        Ok(())
+    }
+
+    /// Answers an UPDATE with this ID, or answers it again.
+    fn answer_any(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        packet: &HipPacket,
+        id: u32,
+        between: (IpAddr, IpAddr),
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
         match self.updates.peer.classify(id) {
             Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local, now, id, between)?,
             Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id, between.0),
@@ -100,10 +122,6 @@ impl Association {
                     return Err(Dropped::Overload);
                 }
                 let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
-                if is_fresh && find!(packet, LocatorSet).is_some() {
-                    // Also on the paths that it announces.
-                    self.note_heard(local, now, arrived, false);
-                }
                 if let Some((builder, _)) = &mut answer {
                     match arrival.met_by() {
                         // RFC 8046 section 3.2.3.
@@ -188,6 +206,7 @@ impl Association {
             || checks.chain(&updates.announcement).chain(&updates.offer).chain(rekey).any(is_awaited)
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
             || self.reachability.awaits(acks)
+            || self.connectivity.awaits(acks)
     }
 
     /// Repeats the answer to the same UPDATE, which has arrived again `between` these addresses. No MAC covers the source of a packet: the
@@ -267,7 +286,8 @@ impl Association {
         if let Some(locators) = find!(packet, LocatorSet) {
             let seen_at = relay.map(|via| via.from.0).or(arrival.port.map(|_| dst));
             let shared_id = shared_id.filter(|_| relay.is_none());
-            let asked = self.check_locators(local, now, locators, seen_at, shared_id);
+            let locators = self.connectivity.locators(locators);
+            let asked = self.check_locators(local, now, &locators, seen_at, shared_id);
             if relay.is_some() {
                 // Acknowledged on the path on which it arrived; whether the other path works is a separate question.
                 if let Some((first, request)) = asked {

@@ -15,10 +15,10 @@ use rand_core::{TryCryptoRng, TryRng};
 use crate::support::{address, key, seeded};
 use crate::world::{World, quick};
 
-const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
+pub(crate) const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
 
 /// Two hosts that reach the server but not each other.
-fn world(seed: u64, are_both_clients: bool) -> World {
+pub(crate) fn world(seed: u64, are_both_clients: bool) -> World {
     let mut world = World::with_server(seed, &quick(), &ServerConfig::new(RELAYED), RELAYED);
     world.is_in_udp = true;
     let (now, server) = (world.now, world.hosts[2].hit());
@@ -38,7 +38,7 @@ fn world(seed: u64, are_both_clients: bool) -> World {
     world
 }
 
-fn apart(world: &mut World) {
+pub(crate) fn apart(world: &mut World) {
     world.tamper = Some(Box::new(|packet| {
         let is_server = |it: IpAddr| it == address("203.0.113.3");
         is_server(packet.src) || is_server(packet.dst)
@@ -50,7 +50,7 @@ fn kinds_relayed(world: &World) -> Vec<PacketType> {
 }
 
 /// Sends data through the network; returns whether it arrived.
-fn data_arrives(world: &mut World, from: usize) -> bool {
+pub(crate) fn data_arrives(world: &mut World, from: usize) -> bool {
     let (src, dst) = (world.hit(from), world.hit(1 - from));
     let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"by way of a relay") };
     let inner = Packet::new(src.0.into(), dst.0.into(), payload);
@@ -459,7 +459,7 @@ fn damaged_packets_reach_clients_only() {
     }
     assert!(world.dropped.len() > 1000);
     world.is_in_udp = true;
-    world.run_for(Duration::from_secs(700));
+    world.run_for(Duration::from_secs(650));
     for from in [0, 1] {
         assert!(data_arrives(&mut world, from), "from {from}");
     }

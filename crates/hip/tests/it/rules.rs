@@ -126,9 +126,9 @@ fn a_seventh_cipher_is_ignored() {
     assert_eq!(with(vec![20, 21, 22, 23, 24, 25, 2]), None);
 }
 
-/// RFC 9028 sections 4.3 and 4.7.2: UDP-ENCAPSULATION is offered, and chosen in UDP alone.
-// Claim: UDP-ENCAPSULATION is offered, and named in UDP; another NAT traversal mode, or this one by way of a relay, is answered
-// with NOTIFY; keep-alives of the peer are no events.
+/// RFC 9028 sections 4.3 and 4.7.2: both modes are offered; UDP-ENCAPSULATION is chosen in UDP, and ICE-HIP-UDP if nothing else is offered.
+// Claim: UDP-ENCAPSULATION and ICE-HIP-UDP are offered; the former is named in UDP, the latter if it alone is offered; a mode that was not
+// offered, several modes, or UDP-ENCAPSULATION by way of a relay, are answered with NOTIFY; keep-alives of the peer are no events.
 // Tests: `rules::a_nat_traversal_mode_that_was_not_offered_is_refused`, `relay::udp_encapsulation_is_refused_by_way_of_a_relay`,
 // `rules::a_keep_alive_is_silent`, `rules::a_keep_alive_to_a_client`
 #[test]
@@ -138,22 +138,27 @@ fn the_nat_traversal_mode_is_named_in_udp() {
         let mode = i2.find(|it| if let Parameter::NatTraversalMode(modes) = it { Some(modes.clone()) } else { None });
         assert_eq!(mode, in_udp.then(|| vec![1]));
     }
-    let unknown = i2_after(5, true, |parameter| {
-        if let Parameter::NatTraversalMode(modes) = parameter {
-            *modes = vec![3, 2];
-        }
-    });
-    assert!(!unknown.unwrap().parameters.iter().any(|it| it.kind() == kind::NAT_TRAVERSAL_MODE));
+    let named = |offered: &'static [u16]| {
+        let i2 = i2_after(5, true, |parameter| {
+            if let Parameter::NatTraversalMode(modes) = parameter {
+                *modes = offered.to_vec();
+            }
+        });
+        i2.unwrap().find(|it| if let Parameter::NatTraversalMode(modes) = it { Some(modes.clone()) } else { None })
+    };
+    assert_eq!(named(&[2, 3]), Some(vec![3]));
+    // RFC 9028 section 5.4: a seventh mode is ignored.
+    assert_eq!((named(&[2]), named(&[2, 9, 9, 9, 9, 9, 3])), (None, None));
 }
 
 /// RFC 9028 section 4.3: another mode than the offered one ends the exchange, with a NOTIFY whose data is the header of the I2.
 #[test]
 fn a_nat_traversal_mode_that_was_not_offered_is_refused() {
-    for (modes, is_accepted) in [(vec![1], true), (vec![3], false), (vec![2], false), (vec![1, 3], false)] {
+    for (modes, is_accepted) in [(vec![1], true), (vec![3], true), (vec![2], false), (vec![1, 3], false)] {
         let mut peer = ByHand::new(6, &HostConfig::default(), Some(40_000));
         let r1 = peer.ask(&[GROUP.id()]);
         let offered = find(&r1, |it| if let Parameter::NatTraversalMode(it) = it { Some(it.clone()) } else { None });
-        assert_eq!(offered, Some(vec![1]));
+        assert_eq!(offered, Some(vec![1, 3]));
         let answers = peer.answer(&r1, &[Parameter::NatTraversalMode(modes.clone())], &[]);
         if is_accepted {
             assert_eq!(answers.unwrap()[0].packet.kind, PacketType::R2);

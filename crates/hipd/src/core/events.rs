@@ -131,6 +131,9 @@ impl Core {
             Event::PeerCandidate { address, port, .. } => {
                 self.peers.entry(hit).or_default().set_port(*address, Some(*port));
             }
+            Event::Nominated { between: (_, address), port, .. } => {
+                self.peers.entry(hit).or_default().set_port(*address, Some(*port));
+            }
             Event::Joined { invitation, data, .. } => self.offers.note_joined(*invitation, hit, data),
             Event::Registered { .. } => {
                 // Announcements that the server did not forward before are repeated at once, not at their timers.
@@ -139,7 +142,7 @@ impl Core {
                     let _ = self.host.announce(now, peer);
                 }
             }
-            Event::RegistrationFailed { .. } | Event::Notified { .. } => {}
+            Event::RegistrationFailed { .. } | Event::ChecksFailed { .. } | Event::Notified { .. } => {}
         }
         self.notes.push_back(Note { event, after });
     }
@@ -154,7 +157,7 @@ impl Core {
         let may_have_lost = peer.establish(now, self.config.wake, &locators);
         peer.note_answers();
         let waiting = peer.contact.take_waiting();
-        if self.locators.len() > 1 {
+        if self.locators.len() > 1 && !self.host.is_checking(hit) {
             // The exchange has announced one to the peer.
             let _ = self.host.announce(now, hit);
         }
@@ -235,6 +238,8 @@ const fn peer_of(event: &Event) -> &Hit {
         | Event::Registered { peer, .. }
         | Event::RegistrationFailed { peer, .. }
         | Event::PeerCandidate { peer, .. }
+        | Event::Nominated { peer, .. }
+        | Event::ChecksFailed { peer }
         | Event::GaveUp { peer }
         | Event::Joined { peer, .. }
         | Event::Notified { peer, .. } => peer,

@@ -43,6 +43,12 @@ pub(super) fn write_down(host: Option<&str>, note: &Note) {
         Event::PeerCandidate { peer, address, port } => {
             tracing::debug!(%peer, %address, port, "the relay has reported the peer's address");
         }
+        Event::Nominated { peer, between: (own, address), port, is_relayed } => {
+            tracing::info!(%peer, %own, %address, port, is_relayed, "connectivity checks have selected this path");
+        }
+        Event::ChecksFailed { peer } => {
+            tracing::warn!(%peer, "connectivity checks have found no path, and no relay forwards data");
+        }
         Event::Joined { peer, invitation, .. } => {
             tracing::info!(%peer, invitation, "the peer has accepted the invitation")
         }

@@ -17,7 +17,7 @@ use crate::world::{address, next_step};
 const RELAY: usize = 2;
 const DELAY: Duration = Duration::from_millis(20);
 
-/// A translator's mapping (RFC 4787). Its filtering is by address and port, as in Linux.
+/// A translator's mapping (RFC 4787).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mapping {
     /// One outside port for an inside port.
@@ -26,9 +26,19 @@ enum Mapping {
     Dependent,
 }
 
+/// A translator's filtering (RFC 4787 section 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Filtering {
+    /// As in Linux: packets from addresses and ports to which the host has sent.
+    AddressAndPort,
+    /// Packets from any port of addresses to which the host has sent.
+    Address,
+}
+
 struct Translator {
     outside: IpAddr,
     mapping: Mapping,
+    filtering: Filtering,
     /// Outside ports by destination, if they depend on it.
     ports: BTreeMap<(IpAddr, u16), u16>,
     open: BTreeSet<(u16, IpAddr, u16)>,
@@ -38,7 +48,8 @@ struct Translator {
 impl Translator {
     fn new(outside: &str, mapping: Mapping) -> Self {
         let (ports, open) = (BTreeMap::new(), BTreeSet::new());
-        Self { outside: address(outside), mapping, ports, open, next: 30_000 }
+        let filtering = Filtering::AddressAndPort;
+        Self { outside: address(outside), mapping, filtering, ports, open, next: 30_000 }
     }
 
     fn leave(&mut self, packet: &mut Packet) -> bool {
@@ -59,7 +70,10 @@ impl Translator {
 
     fn enter(&self, packet: &mut Packet, inside: IpAddr) -> bool {
         let Payload::Udp(udp) = &mut packet.payload else { return false };
-        let is_open = self.open.contains(&(udp.dst_port, packet.src, udp.src_port));
+        let is_open = match self.filtering {
+            Filtering::AddressAndPort => self.open.contains(&(udp.dst_port, packet.src, udp.src_port)),
+            Filtering::Address => self.open.iter().any(|(port, to, _)| (*port, *to) == (udp.dst_port, packet.src)),
+        };
         (packet.dst, udp.dst_port) = (inside, PORT);
         is_open
     }
@@ -213,7 +227,14 @@ impl World {
 }
 
 fn established(mappings: [Mapping; 2]) -> World {
+    established_with(mappings, [Filtering::AddressAndPort; 2])
+}
+
+fn established_with(mappings: [Mapping; 2], filterings: [Filtering; 2]) -> World {
     let mut world = World::new(mappings);
+    for (translator, filtering) in world.translators.iter_mut().flatten().zip(filterings) {
+        translator.filtering = filtering;
+    }
     world.run_for(Duration::from_secs(5));
     let relay = world.hosts[RELAY].hit();
     for index in 0..2 {
@@ -230,9 +251,9 @@ fn established(mappings: [Mapping; 2]) -> World {
 }
 
 // Claim: Two hosts behind two translators that filter by address and port communicate directly if the translators' mapping is
-// endpoint-independent, and otherwise through the relay, for more than an hour; they continue when one or both move behind
-// others, and when the relay restarts.
-// Tests: `nat::data_goes_by_way_of_the_relay_where_no_path_is_open`, `nat::hosts_that_move_behind_other_translators_talk_on`,
+// endpoint-independent, or if one of them has another port for each destination and the other filters by address; otherwise through the
+// relay, for more than an hour. They continue when one or both move behind others, and when the relay restarts.
+// Tests: `nat::a_translator_with_a_port_for_each_destination_on_one_side`, `nat::data_goes_by_way_of_the_relay_where_no_path_is_open`, `nat::hosts_that_move_behind_other_translators_talk_on`,
 // `nat::a_relay_that_starts_anew_is_called_and_registered_with_again`, `nat::packets_other_than_hip_are_not_relayed`
 #[test]
 fn two_hosts_behind_translators_find_a_direct_path() {
@@ -245,9 +266,38 @@ fn two_hosts_behind_translators_find_a_direct_path() {
     assert_eq!(world.relayed_esp(), relayed, "data goes by way of the relay no more");
 }
 
+/// Where a host's checks are concluded: whether a relay forwards its data.
+fn nominated(world: &World, index: usize) -> Option<bool> {
+    let of_host = world.notes.iter().rev().filter(|(host, _)| *host == index).map(|(_, note)| &note.event);
+    of_host.into_iter().find_map(|event| match event {
+        Event::Nominated { is_relayed, .. } => Some(*is_relayed),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_translator_with_a_port_for_each_destination_on_one_side() {
+    let (independent, dependent) = (Mapping::Independent, Mapping::Dependent);
+    for (mappings, filterings) in [
+        ([independent, independent], [Filtering::Address, Filtering::Address]),
+        ([dependent, independent], [Filtering::AddressAndPort, Filtering::Address]),
+        ([independent, dependent], [Filtering::Address, Filtering::AddressAndPort]),
+    ] {
+        let mut world = established_with(mappings, filterings);
+        assert_eq!([0, 1].map(|index| nominated(&world, index)), [Some(false); 2], "{mappings:?}");
+        let (direct, relayed) = (world.direct, world.relayed_esp());
+        for number in 100..110 {
+            world.talk(number as usize % 2, number);
+        }
+        assert!(world.direct >= direct + 10);
+        assert_eq!(world.relayed_esp(), relayed, "{mappings:?}: data goes by way of the relay no more");
+    }
+}
+
 #[test]
 fn data_goes_by_way_of_the_relay_where_no_path_is_open() {
     let mut world = established([Mapping::Dependent; 2]);
+    assert_eq!([0, 1].map(|index| nominated(&world, index)), [Some(true); 2]);
     let relayed = world.relayed_esp();
     for number in 100..110 {
         world.talk(number as usize % 2, number);

@@ -1,0 +1,211 @@
+//! Checks as UPDATEs: requests, responses, and checks that those of the peer cause (RFC 9028 sections 4.6.1 and 4.6.2).
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+
+use super::super::association::Association;
+use super::super::check_budget::{Amount, Cause};
+use super::super::local::{Local, find};
+use super::super::update_ids::Arrived;
+use super::super::via::{RelayTarget, Relayed, UDP};
+use super::super::{Arrival, Dropped, Event};
+use super::candidates::{self, Endpoint, OwnCandidate};
+use super::pairs::Path;
+use super::{Connectivity, Role};
+use crate::codec::{Builder, CandidateKind, HipPacket, Parameter, RelayAddress, map};
+
+/// The most answers to repeated checks in a second.
+const MOST_REPEATED_PER_S: u32 = 20;
+
+impl Connectivity {
+    /// Whether a packet is a connectivity check, or the controlled host's answer to a nomination, and both hosts have agreed on checks.
+    pub(in crate::host) fn takes(&self, packet: &HipPacket, arrival: Arrival) -> bool {
+        let is_check = |it: &Parameter| matches!(it, Parameter::CandidatePriority(_) | Parameter::Nominate);
+        self.role.is_some()
+            && arrival.port.is_some()
+            && packet.parameters.iter().any(is_check)
+            && find!(packet, EchoRequestSigned).is_some()
+            && find!(packet, LocatorSet).is_none()
+    }
+}
+
+impl Association {
+    /// The next deadline of [`Self::run_checks`].
+    pub(in crate::host) fn checks_deadline(&self) -> Option<Instant> {
+        let connectivity = &self.connectivity;
+        if !self.is_usable() {
+            return None;
+        }
+        if let Some(nomination) = &connectivity.nomination {
+            return Some(nomination.transaction.at);
+        }
+        let list = connectivity.checklist.as_ref()?;
+        let settled_at = (connectivity.role == Some(Role::Controlling)).then(|| list.settled_at()).flatten();
+        list.poll_timeout().into_iter().chain(settled_at).chain([connectivity.ends_at]).min()
+    }
+
+    /// Sends the check that is due, and concludes the checks if there is nothing left to check.
+    pub(in crate::host) fn run_checks(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
+        if self.checks_deadline().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        if self.connectivity.nomination.is_some() {
+            return self.nominate_again(local, now);
+        }
+        let due = self.connectivity.checklist.as_mut().and_then(|list| list.next(now));
+        if let Some(index) = due {
+            self.send_check(local, now, index)?;
+        }
+        self.conclude(local, now)
+    }
+
+    fn send_check(&mut self, local: &mut Local, now: Instant, index: usize) -> Result<(), Dropped> {
+        let Some(list) = &mut self.connectivity.checklist else { return Ok(()) };
+        let path = list.pairs[index].path;
+        let updates = &mut self.updates;
+        let (id, nonce) = list.note_sent(now, index, || (updates.next_id(), local.random()));
+        let priority = Parameter::CandidatePriority(reflexive_priority(local, path.own));
+        let echo = Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce));
+        let check = self.update(local, vec![Parameter::Seq(id), echo, priority])?;
+        let charged = self.send_on_path(local, now, check, path);
+        let pair = self.connectivity.checklist.as_mut().map(|list| &mut list.pairs[index]);
+        pair.into_iter().for_each(|pair| pair.sent = pair.sent.plus(charged));
+        Ok(())
+    }
+
+    /// Sends an UPDATE on a path, in UDP to its port, as far as the budget allows. Returns what it was charged with.
+    pub(super) fn send_on_path(&mut self, local: &mut Local, now: Instant, mut update: Builder, path: Path) -> Amount {
+        let (address, port) = path.peer;
+        if !self.may_send_to(now, address, Cause::Other) {
+            return Amount::default();
+        }
+        let is_verified = self.peer_addresses.is_active(address);
+        let charged = if is_verified { Amount::default() } else { Amount::packet(update.wire_len()) };
+        self.check_budget.charge(charged);
+        if let Some(via) = &self.connectivity.reply_via {
+            via.address(&mut update, address);
+        }
+        let packet = update.finish(path.own, address);
+        local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(port) });
+        charged
+    }
+
+    /// Answers a check: from the address at which it has arrived, to the address and port from which it came (RFC 9028 section 4.6.2). A new one
+    /// causes a check in return. No MAC covers the outer addresses: repetitions, which anyone can send, are answered at a limited rate, and
+    /// from the budget for addresses at which the peer was not verified.
+    pub(in crate::host) fn answer_check(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        packet: &HipPacket,
+        id: u32,
+        (own, src): (IpAddr, IpAddr),
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
+        let (Some(port), Some(echo)) = (arrival.port, find!(packet, EchoRequestSigned)) else { return Ok(()) };
+        let is_new = match self.updates.peer.classify(id) {
+            Arrived::New | Arrived::Late => true,
+            Arrived::AsNewest | Arrived::Again => false,
+            Arrived::TooOld => return Err(Dropped::Stale),
+        };
+        if !is_new
+            && !(self.connectivity.repeats.allows(now, MOST_REPEATED_PER_S) && self.may_send_to(now, src, Cause::Other))
+        {
+            return Err(Dropped::Stale);
+        }
+        if is_new {
+            self.updates.peer.note(id, packet);
+            if self.updates.peer.classify(id) == Arrived::AsNewest {
+                // It is not repeated as other answers are.
+                self.updates.answer = None;
+            }
+        }
+        if !local.locators.contains(&own) {
+            return Ok(());
+        }
+        let is_relayed = arrival.via.is_some() || self.peer_addresses.is_relay(src);
+        let path = Path { own, peer: (src, port), is_relayed };
+        let seen: Endpoint = arrival.via.map_or((src, port), |via| via.from);
+        let mut answer = vec![
+            Parameter::Ack(vec![id]),
+            Parameter::EchoResponseSigned(echo.clone()),
+            Parameter::MappedAddress(RelayAddress { port: seen.1, protocol: UDP, address: map(seen.0) }),
+        ];
+        if packet.parameters.contains(&Parameter::Nominate) {
+            answer.extend(self.take_nomination(local, now, path, is_new));
+        }
+        let answer = self.update(local, answer)?;
+        if !is_new {
+            self.charge(src, &answer);
+        }
+        local.send_from(&answer, own, src);
+        if let Some(priority) = find!(packet, CandidatePriority).filter(|_| is_new)
+            && let Some(list) = &mut self.connectivity.checklist
+            && let Some(candidate) = own_candidate(local, own)
+        {
+            list.trigger(path, candidate.priority, *priority);
+        }
+        Ok(())
+    }
+
+    /// The response to an echo request of this host's checks; `false` if it is none. It has to come back between the same addresses and ports
+    /// (RFC 9028 section 4.6.2).
+    pub(in crate::host) fn take_check_answer(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        echo: &Bytes,
+        (own, src): (IpAddr, IpAddr),
+        port: Option<u16>,
+    ) -> Result<bool, Dropped> {
+        let peer = (src, port.unwrap_or_default());
+        if let Some(nomination) = self.connectivity.nomination.take_if(|it| it.transaction.nonce[..] == echo[..]) {
+            if (nomination.path.own, nomination.path.peer) == (own, peer) {
+                self.select(local, nomination.path);
+            } else {
+                self.connectivity.nomination = Some(nomination);
+            }
+            return Ok(true);
+        }
+        let Some(list) = self.connectivity.checklist.as_mut().filter(|list| list.has_nonce(echo)) else {
+            return Ok(false);
+        };
+        if let Some((path, sent)) = list.succeed(now, own, peer, echo) {
+            self.check_budget.credit(sent);
+            self.note_success(local, path);
+            self.conclude(local, now)?;
+        }
+        Ok(true)
+    }
+
+    /// A pair works. Data takes it if it is the best one that does.
+    fn note_success(&mut self, local: &mut Local, path: Path) {
+        let address = path.peer.0;
+        if path.is_relayed {
+            self.peer_addresses.add_relay(address);
+        }
+        self.peer_addresses.verify(address);
+        if self.connectivity.nominated == Some(path) {
+            return self.select(local, path);
+        }
+        let best = self.connectivity.checklist.as_ref().and_then(|list| list.best());
+        if best == Some(path) && !path.is_relayed {
+            self.connectivity.selected = Some(path);
+            self.peer_addresses.prefer(address);
+            local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
+        }
+    }
+}
+
+/// This host's candidate with this address.
+pub(super) fn own_candidate(local: &Local, own: IpAddr) -> Option<OwnCandidate> {
+    candidates::gather(local).into_iter().find(|it| it.kind == CandidateKind::Host && it.base == own)
+}
+
+/// The priority of a peer-reflexive candidate that a check from this address may show to the peer (RFC 9028 section 4.6.2).
+pub(super) fn reflexive_priority(local: &Local, own: IpAddr) -> u32 {
+    let rank = local.locators.iter().position(|it| *it == own).unwrap_or_default();
+    candidates::priority(CandidateKind::PeerReflexive, rank)
+}

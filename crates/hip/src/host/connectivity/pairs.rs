@@ -1,0 +1,353 @@
+//! The checklist: pairs of an address of this host and a candidate of the peer, in the order of their priorities, and when each is checked
+//! (RFC 9028 section 4.6.2, RFC 8445 section 6.1.2). Without packets and without keys.
+//!
+//! One transaction begins, or is repeated, every Ta. Triggered checks come first, then pairs that were never checked, then repetitions. A pair
+//! whose check has had no answer after [`MOST_SENDS`] transmissions has failed.
+
+use std::collections::VecDeque;
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use super::super::check_budget::Amount;
+use super::super::via::UDP_PORT;
+use super::candidates::{Endpoint, OwnCandidate, PeerCandidate};
+use crate::codec::CandidateKind;
+
+/// RFC 9028 section 4.6.2, and RFC 8445 section 14.3: the shortest time until a repetition.
+const LEAST_RTO: Duration = Duration::from_secs(1);
+/// Transmissions of a check: after 1, 3 and 7 s at the earliest. After as long again as in all, the pair has failed.
+const MOST_SENDS: u32 = 4;
+/// The most pairs of an association (RFC 9028 section 4.6.2), those included that the peer's checks add.
+const MOST_PAIRS: usize = 100;
+
+/// A check in flight: an UPDATE that keeps its ID when it is repeated.
+#[derive(Clone, Debug)]
+pub(super) struct Transaction {
+    pub(super) id: u32,
+    pub(super) nonce: [u8; 16],
+    sends: u32,
+    pub(super) at: Instant,
+}
+
+impl Transaction {
+    pub(super) const fn new(id: u32, nonce: [u8; 16], now: Instant) -> Self {
+        Self { id, nonce, sends: 0, at: now }
+    }
+
+    /// It is sent now.
+    pub(super) fn note_sent(&mut self, now: Instant, rto: Duration) {
+        self.at = now + rto.saturating_shl(self.sends);
+        self.sends += 1;
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.sends >= MOST_SENDS && self.at <= now
+    }
+}
+
+/// The state of a pair (RFC 8445 section 6.1.2.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PairState {
+    Waiting,
+    InProgress,
+    Succeeded,
+    Failed,
+}
+
+/// The addresses of a pair: those of its packets on this host's link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::host) struct Path {
+    /// This host's address; its port is always 10500.
+    pub(in crate::host) own: IpAddr,
+    pub(in crate::host) peer: Endpoint,
+    /// The packets go through a relay of either host.
+    pub(in crate::host) is_relayed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) path: Path,
+    pub(super) priority: u64,
+    pub(super) state: PairState,
+    pub(super) transaction: Option<Transaction>,
+    /// What was sent to the peer's address before it was verified.
+    pub(super) sent: Amount,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Checklist {
+    is_controlling: bool,
+    ta: Duration,
+    pub(super) pairs: Vec<Pair>,
+    triggered: VecDeque<Path>,
+    /// The earliest time of the next transmission.
+    next_at: Instant,
+    /// When a pair other than a relayed one first succeeded.
+    pub(super) succeeded_at: Option<Instant>,
+}
+
+/// RFC 8445 section 6.1.2.3.
+fn pair_priority(controlling: u32, controlled: u32) -> u64 {
+    let (least, most) = (controlling.min(controlled), controlling.max(controlled));
+    (u64::from(least) << 32).saturating_add(2 * u64::from(most) + u64::from(controlling > controlled))
+}
+
+impl Checklist {
+    /// All pairs of one IP version. A server-reflexive candidate of this host is replaced by its base, which is another candidate, so that its
+    /// pairs are redundant (RFC 8445 section 6.1.2.4); relayed ones are added once the relay has seen the peer ([`Self::add_relayed`]).
+    pub(super) fn new(now: Instant, is_controlling: bool, ta: Duration, own: &[OwnCandidate], peer: &[PeerCandidate]) -> Self {
+        let (pairs, triggered) = (Vec::new(), VecDeque::new());
+        let mut list = Self { is_controlling, ta, pairs, triggered, next_at: now, succeeded_at: None };
+        for own in own.iter().filter(|own| own.kind == CandidateKind::Host) {
+            for peer in peer.iter().filter(|peer| peer.at.0.is_ipv4() == own.base.is_ipv4()) {
+                let is_relayed = peer.kind == CandidateKind::Relayed;
+                list.add(Path { own: own.base, peer: peer.at, is_relayed }, own.priority, peer.priority);
+            }
+        }
+        list
+    }
+
+    /// Adds a pair, unless it is there or the list is full.
+    fn add(&mut self, path: Path, own: u32, peer: u32) -> bool {
+        if self.pairs.len() >= MOST_PAIRS || self.index(path.own, path.peer).is_some() {
+            return false;
+        }
+        let priority = if self.is_controlling { pair_priority(own, peer) } else { pair_priority(peer, own) };
+        let at = self.pairs.partition_point(|pair| pair.priority >= priority);
+        let (state, transaction, sent) = (PairState::Waiting, None, Amount::default());
+        self.pairs.insert(at, Pair { path, priority, state, transaction, sent });
+        true
+    }
+
+    /// This host's relay has seen the peer: the relayed candidate of this host, with this priority, can reach it.
+    pub(super) fn add_relayed(&mut self, own: IpAddr, relay: IpAddr, priority: u32, peer_priority: u32) {
+        self.add(Path { own, peer: (relay, UDP_PORT), is_relayed: true }, priority, peer_priority);
+    }
+
+    /// The peer was seen at an address that is none of its candidates.
+    pub(super) fn add_peer(&mut self, own: IpAddr, at: Endpoint, own_priority: u32, priority: u32) {
+        self.add(Path { own, peer: at, is_relayed: false }, own_priority, priority);
+    }
+
+    pub(super) fn index(&self, own: IpAddr, peer: Endpoint) -> Option<usize> {
+        self.pairs.iter().position(|pair| pair.path.own == own && pair.path.peer == peer)
+    }
+
+    /// A check of the peer has arrived on a path: this host checks it at once (RFC 8445 sections 7.3.1.3 and 7.3.1.4). A path that was not
+    /// known has a peer-reflexive candidate of the peer with this priority.
+    pub(super) fn trigger(&mut self, path: Path, own_priority: u32, peer_priority: u32) {
+        self.add(path, own_priority, peer_priority);
+        let Some(index) = self.index(path.own, path.peer) else { return };
+        let pair = &mut self.pairs[index];
+        if pair.state == PairState::Succeeded || self.triggered.contains(&pair.path) {
+            return;
+        }
+        if pair.state == PairState::Failed {
+            pair.transaction = None;
+        }
+        pair.state = PairState::Waiting;
+        self.triggered.push_back(pair.path);
+    }
+
+    /// The next deadline of [`Self::next`].
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let is_waiting = self.pairs.iter().any(|pair| pair.state == PairState::Waiting);
+        let due = is_waiting.then_some(self.next_at);
+        let in_progress = self.pairs.iter().filter(|pair| pair.state == PairState::InProgress);
+        let repeated = in_progress.filter_map(|pair| pair.transaction.as_ref()).map(|it| it.at.max(self.next_at));
+        due.into_iter().chain(repeated).min()
+    }
+
+    /// The pair to be checked now, if there is one.
+    pub(super) fn next(&mut self, now: Instant) -> Option<usize> {
+        for pair in self.pairs.iter_mut().filter(|pair| pair.state == PairState::InProgress) {
+            if pair.transaction.as_ref().is_none_or(|it| it.is_over(now)) {
+                pair.state = PairState::Failed;
+            }
+        }
+        if now < self.next_at {
+            return None;
+        }
+        while let Some(path) = self.triggered.pop_front() {
+            let index = self.index(path.own, path.peer);
+            if index.is_some_and(|index| self.pairs[index].state == PairState::Waiting) {
+                return index;
+            }
+        }
+        let waiting = self.pairs.iter().position(|pair| pair.state == PairState::Waiting);
+        let is_due = |pair: &Pair| {
+            pair.state == PairState::InProgress && pair.transaction.as_ref().is_some_and(|it| it.at <= now)
+        };
+        waiting.or_else(|| self.pairs.iter().position(is_due))
+    }
+
+    /// The check of a pair is sent now: `fresh` is its ID and nonce, unless it repeats an earlier transmission. Returns those sent.
+    pub(super) fn note_sent(&mut self, now: Instant, index: usize, fresh: impl FnOnce() -> (u32, [u8; 16])) -> (u32, [u8; 16]) {
+        let rto = self.rto();
+        self.next_at = now + self.ta;
+        let pair = &mut self.pairs[index];
+        pair.state = PairState::InProgress;
+        let transaction = pair.transaction.get_or_insert_with(|| {
+            let (id, nonce) = fresh();
+            Transaction::new(id, nonce, now)
+        });
+        transaction.note_sent(now, rto);
+        (transaction.id, transaction.nonce)
+    }
+
+    /// RFC 9028 section 4.6.2.
+    pub(super) fn rto(&self) -> Duration {
+        let is_open = |pair: &&Pair| matches!(pair.state, PairState::Waiting | PairState::InProgress);
+        LEAST_RTO.max(self.ta * self.pairs.iter().filter(is_open).count() as u64)
+    }
+
+    /// The response to a check of this path: it has succeeded. Returns what was sent there, if it is new.
+    pub(super) fn succeed(&mut self, now: Instant, own: IpAddr, peer: Endpoint, nonce: &[u8]) -> Option<(Path, Amount)> {
+        let index = self.index(own, peer)?;
+        let pair = &mut self.pairs[index];
+        // Another response is a replay.
+        pair.transaction.take_if(|it| it.nonce[..] == *nonce)?;
+        pair.state = PairState::Succeeded;
+        if !pair.path.is_relayed {
+            self.succeeded_at.get_or_insert(now);
+        }
+        Some((pair.path, core::mem::take(&mut pair.sent)))
+    }
+
+    /// Whether a check with this nonce is in flight, on whatever path.
+    pub(super) fn has_nonce(&self, nonce: &[u8]) -> bool {
+        self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| it.nonce[..] == *nonce)
+    }
+
+    pub(super) fn awaits(&self, acks: &[u32]) -> bool {
+        self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| acks.contains(&it.id))
+    }
+
+    /// The pair of the highest priority that has succeeded.
+    pub(super) fn best(&self) -> Option<Path> {
+        self.pairs.iter().find(|pair| pair.state == PairState::Succeeded).map(|pair| pair.path)
+    }
+
+    /// Whether a pair may still succeed, of those before the first that has.
+    pub(super) fn may_improve(&self) -> bool {
+        let open = self.pairs.iter().take_while(|pair| pair.state != PairState::Succeeded);
+        open.into_iter().any(|pair| pair.state != PairState::Failed)
+    }
+
+    pub(super) fn fail(&mut self, path: Path) {
+        let same = self.pairs.iter_mut().filter(|pair| pair.path == path);
+        same.for_each(|pair| (pair.state, pair.transaction) = (PairState::Failed, None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::candidates::priority;
+    use super::*;
+
+    const TA: Duration = Duration::from_millis(50);
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn own(at: &str, rank: usize) -> OwnCandidate {
+        let (kind, base) = (CandidateKind::Host, address(at));
+        OwnCandidate { kind, at: (base, UDP_PORT), base, priority: priority(kind, rank) }
+    }
+
+    fn peer(kind: CandidateKind, at: &str, port: u16) -> PeerCandidate {
+        PeerCandidate { kind, at: (address(at), port), priority: priority(kind, 0) }
+    }
+
+    fn list(now: Instant) -> Checklist {
+        let reflexive = OwnCandidate { kind: CandidateKind::ServerReflexive, at: (address("203.0.113.9"), 7), ..own("10.0.0.1", 0) };
+        let candidates = [own("10.0.0.1", 0), own("2001:db8::1", 1), reflexive];
+        let of_peer = [
+            peer(CandidateKind::Relayed, "203.0.113.3", 10_500),
+            peer(CandidateKind::ServerReflexive, "198.51.100.2", 30_001),
+            peer(CandidateKind::Host, "10.0.9.9", 10_500),
+            peer(CandidateKind::Host, "2001:db8:9::9", 10_500),
+        ];
+        Checklist::new(now, true, TA, &candidates, &of_peer)
+    }
+
+    /// Sends what is due until `end`; returns the peer's addresses with the time.
+    fn run(list: &mut Checklist, now: &mut Instant, end: Instant) -> Vec<(u64, IpAddr)> {
+        let (start, mut sent) = (*now, Vec::new());
+        while let Some(at) = list.poll_timeout().filter(|at| *at <= end) {
+            *now = at.max(*now);
+            let Some(index) = list.next(*now) else { continue };
+            sent.push((now.saturating_since(start).as_millis(), list.pairs[index].path.peer.0));
+            let id = sent.len() as u32;
+            list.note_sent(*now, index, || (id, [id as u8; 16]));
+        }
+        *now = end;
+        sent
+    }
+
+    #[test]
+    fn priorities_of_pairs_agree_at_both_hosts() {
+        assert_eq!(pair_priority(2, 1), (1 << 32) + 4 + 1);
+        assert_eq!(pair_priority(1, 2), (1 << 32) + 4);
+        assert_eq!(pair_priority(u32::MAX, u32::MAX), u64::MAX, "of a hostile peer");
+    }
+
+    /// RFC 9028 section 4.6.2: in the order of priorities, one every Ta, repeated after a second at the earliest, and not for ever.
+    #[test]
+    fn checks_are_paced_repeated_and_given_up() {
+        let mut now = Instant::from_secs(1000);
+        let mut list = list(now);
+        let expected = ["10.0.9.9", "2001:db8:9::9", "198.51.100.2", "203.0.113.3"].map(address);
+        assert_eq!(list.pairs.iter().map(|pair| pair.path.peer.0).collect::<Vec<IpAddr>>(), expected);
+        let sent = run(&mut list, &mut now, Instant::from_secs(1020));
+        let of_first: Vec<u64> = sent.iter().filter(|(_, to)| *to == expected[0]).map(|(at, _)| *at).collect();
+        assert_eq!(of_first, [0, 1000, 3000, 7000]);
+        assert_eq!(sent[..4].iter().map(|(at, _)| *at).collect::<Vec<u64>>(), [0, 50, 100, 150]);
+        assert_eq!(sent.len(), 4 * MOST_SENDS as usize);
+        assert!(sent.windows(2).all(|it| it[1].0 >= it[0].0 + 50), "{sent:?}");
+        assert!(list.pairs.iter().all(|pair| pair.state == PairState::Failed));
+        assert_eq!((list.poll_timeout(), list.best()), (None, None));
+    }
+
+    #[test]
+    fn a_check_of_the_peer_is_returned_before_others() {
+        let now = Instant::from_secs(1000);
+        let mut list = list(now);
+        let path = Path { own: address("10.0.0.1"), peer: (address("198.51.100.2"), 40_000), is_relayed: false };
+        list.trigger(path, priority(CandidateKind::Host, 0), priority(CandidateKind::PeerReflexive, 0));
+        let index = list.next(now).unwrap();
+        assert_eq!(list.pairs[index].path, path);
+        list.note_sent(now, index, || (1, [1; 16]));
+        // The port is another candidate.
+        assert_eq!(list.pairs.len(), 5);
+        assert!(list.succeed(now, path.own, (path.peer.0, 30_001), &[1; 16]).is_none(), "from another port");
+        assert!(list.succeed(now, path.own, path.peer, &[1; 16]).is_some());
+        assert!(list.succeed(now, path.own, path.peer, &[1; 16]).is_none(), "a replay");
+        assert_eq!((list.best(), list.may_improve()), (Some(path), true));
+    }
+
+    #[test]
+    fn a_failed_pair_is_checked_again_if_the_peer_checks_it() {
+        let mut now = Instant::from_secs(1000);
+        let mut list = list(now);
+        run(&mut list, &mut now, Instant::from_secs(1030));
+        let path = list.pairs[0].path;
+        list.trigger(path, 1, 1);
+        assert_eq!(list.next(now), Some(0));
+        assert_eq!(list.note_sent(now, 0, || (77, [7; 16])), (77, [7; 16]));
+    }
+
+    #[test]
+    fn a_peer_with_many_ports_uses_bounded_memory() {
+        let mut list = list(Instant::from_secs(1000));
+        for port in 1..2000 {
+            let path = Path { own: address("10.0.0.1"), peer: (address("198.51.100.2"), port), is_relayed: false };
+            list.trigger(path, 1, u32::from(port));
+        }
+        assert!(list.pairs.len() <= MOST_PAIRS && list.triggered.len() <= MOST_PAIRS);
+    }
+}
