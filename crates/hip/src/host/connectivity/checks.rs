@@ -182,14 +182,14 @@ impl Association {
 
     /// A pair works. Data takes it if it is the best one that does.
     fn note_success(&mut self, local: &mut Local, path: Path) {
+        if self.connectivity.nominated == Some(path) {
+            return self.select(local, path);
+        }
         let address = path.peer.0;
         if path.is_relayed {
             self.peer_addresses.add_relay(address);
         }
         self.peer_addresses.verify(address);
-        if self.connectivity.nominated == Some(path) {
-            return self.select(local, path);
-        }
         let best = self.connectivity.checklist.as_ref().and_then(|list| list.best());
         if best == Some(path) && !path.is_relayed {
             self.connectivity.selected = Some(path);

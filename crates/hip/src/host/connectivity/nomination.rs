@@ -11,11 +11,15 @@ use super::super::local::Local;
 use super::super::{Dropped, Event};
 use super::Role;
 use super::checks::reflexive_priority;
-use super::pairs::{Checklist, PairState, Path, Transaction};
+use super::pairs::{Checklist, MOST_SENDS, PairState, Path, Transaction};
 use crate::codec::{NotifyType, Parameter};
 
 /// How long better pairs may follow the first direct one: a repetition of their checks, and its answer.
 const SETTLE: Duration = Duration::from_millis(1500);
+
+/// Transmissions of the controlled host's request for a confirmation: the pair works, as the nomination has arrived, and the controlling host sends
+/// no more checks.
+const MOST_CONFIRMATIONS: u32 = 6;
 
 /// A nomination that awaits an answer: the controlling host's check with NOMINATE, or the controlled host's echo request in its answer.
 #[derive(Clone, Debug)]
@@ -68,7 +72,8 @@ impl Association {
         let Some(mut nomination) = self.connectivity.nomination.take() else { return Ok(()) };
         let path = nomination.path;
         let is_controlling = self.connectivity.role == Some(Role::Controlling);
-        if nomination.transaction.is_over(now) {
+        let most = if is_controlling { MOST_SENDS } else { MOST_CONFIRMATIONS };
+        if nomination.transaction.is_over(now, most) {
             if is_controlling && let Some(list) = &mut self.connectivity.checklist {
                 list.fail(path);
                 return self.conclude(local, now);
@@ -126,6 +131,9 @@ impl Association {
         if path.is_relayed {
             self.peer_addresses.add_relay(address);
         }
+        if !path.is_relayed && !self.peer_addresses.is_active(address) {
+            local.events.push_back(Event::PeerReaddressed { peer, address });
+        }
         self.peer_addresses.verify(address);
         self.peer_addresses.prefer(address);
         if !is_known {
@@ -134,10 +142,13 @@ impl Association {
         }
     }
 
-    /// No pair works: data is not sent to the relay either (RFC 9028 section 4.6.3).
+    /// No pair works. A relay that forwards no data gets none (RFC 9028 section 4.6.3); another one is used as before: its own check may be lost.
     fn report_failure(&mut self, local: &mut Local) -> Result<(), Dropped> {
+        let list = self.connectivity.checklist.as_ref();
+        if !list.is_some_and(|list| list.pairs.iter().any(|pair| pair.path.is_relayed)) {
+            self.peer_addresses.keep_relays_for_signalling();
+        }
         self.connectivity.stop();
-        self.peer_addresses.keep_relays_for_signalling();
         local.events.push_back(Event::ChecksFailed { peer: self.peer });
         let notify = local.notification(self.peer, NotifyType::CONNECTIVITY_CHECKS_FAILED, Bytes::new())?;
         if let Some((src, dst)) = self.control_path(local, 0) {

@@ -18,7 +18,7 @@ use crate::codec::CandidateKind;
 /// RFC 9028 section 4.6.2, and RFC 8445 section 14.3: the shortest time until a repetition.
 const LEAST_RTO: Duration = Duration::from_secs(1);
 /// Transmissions of a check: after 1, 3 and 7 s at the earliest. After as long again as in all, the pair has failed.
-const MOST_SENDS: u32 = 4;
+pub(super) const MOST_SENDS: u32 = 4;
 /// The most pairs of an association (RFC 9028 section 4.6.2), those included that the peer's checks add.
 const MOST_PAIRS: usize = 100;
 
@@ -42,8 +42,9 @@ impl Transaction {
         self.sends += 1;
     }
 
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.sends >= MOST_SENDS && self.at <= now
+    /// Whether all of this many transmissions had no answer.
+    pub(super) fn is_over(&self, now: Instant, most: u32) -> bool {
+        self.sends >= most && self.at <= now
     }
 }
 
@@ -145,7 +146,8 @@ impl Checklist {
         if pair.state == PairState::Succeeded || self.triggered.contains(&pair.path) {
             return;
         }
-        if pair.state == PairState::Failed {
+        if pair.state == PairState::Failed || pair.transaction.as_ref().is_some_and(|it| it.sends >= MOST_SENDS) {
+            // Its transmissions are used up.
             pair.transaction = None;
         }
         pair.state = PairState::Waiting;
@@ -164,7 +166,7 @@ impl Checklist {
     /// The pair to be checked now, if there is one.
     pub(super) fn next(&mut self, now: Instant) -> Option<usize> {
         for pair in self.pairs.iter_mut().filter(|pair| pair.state == PairState::InProgress) {
-            if pair.transaction.as_ref().is_none_or(|it| it.is_over(now)) {
+            if pair.transaction.as_ref().is_none_or(|it| it.is_over(now, MOST_SENDS)) {
                 pair.state = PairState::Failed;
             }
         }
