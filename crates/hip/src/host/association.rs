@@ -8,8 +8,8 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::check_budget::CheckBudget;
+use super::checklist::Connectivity;
 use super::client::Client;
-use super::connectivity::Connectivity;
 use super::in_flight::Updates;
 use super::invitation::Presented;
 use super::local::Local;
@@ -206,7 +206,11 @@ impl Association {
         let unused = (self.state == State::Established).then(|| self.used_at + local.config.unused_lifetime);
         let candidates =
             [pending, solving, old, unused, self.state_until, self.updates.deadline(), self.rekey_at(local)];
-        let candidates = candidates.into_iter().chain([self.client_deadline(), self.path_check_deadline(local), self.checks_deadline()]);
+        let candidates = candidates.into_iter().chain([
+            self.client_deadline(),
+            self.path_check_deadline(local),
+            self.checks_deadline(),
+        ]);
         candidates.flatten().min()
     }
 

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 
-use super::connectivity::DEFAULT_TA;
+use super::checklist::DEFAULT_TA;
 use super::reachability::PathCheckConfig;
 use super::registry::ServerConfig;
 use crate::codec::NatTraversalMode;

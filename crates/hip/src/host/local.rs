@@ -11,7 +11,7 @@ use holdover_base::Instant;
 use holdover_wire::Packet;
 use rand_core::CryptoRng;
 
-use super::connectivity::RelayView;
+use super::checklist::RelayView;
 use super::rate::{Rate, SourceRates};
 use super::registry::Registry;
 use super::via::{Relayed, ReplyVia};

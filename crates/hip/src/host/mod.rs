@@ -11,6 +11,7 @@ mod address;
 mod address_pairs;
 mod association;
 mod check_budget;
+mod checklist;
 mod client;
 mod close;
 mod config;

@@ -364,7 +364,8 @@ impl PeerAddresses {
     /// Data takes this verified address from now on, which was nominated or has succeeded first.
     pub(super) fn prefer(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
-            (entry.preferred, entry.is_selected) = (entry.address == address && !entry.is_relay, entry.address == address);
+            (entry.preferred, entry.is_selected) =
+                (entry.address == address && !entry.is_relay, entry.address == address);
         }
     }
 

@@ -7,8 +7,8 @@ use holdover_base::{Duration, Instant};
 
 use super::address::{AddressProblem, is_reachable};
 use super::association::Association;
+use super::checklist::RelayView;
 use super::client::{Client, Offered, Permitted};
-use super::connectivity::RelayView;
 use super::in_flight::Outgoing;
 use super::local::{Local, find};
 use super::reachability::Between;
@@ -303,7 +303,8 @@ impl Association {
     pub(super) fn note_view(&self, local: &mut Local, packet: &HipPacket, (base, at): Between) {
         let Some(client) = &self.client else { return };
         let endpoint = |it: RelayAddress| {
-            let is_usable = it.protocol == UDP && it.port != 0 && AddressProblem::on_a_link(unmap(it.address)).is_none();
+            let is_usable =
+                it.protocol == UDP && it.port != 0 && AddressProblem::on_a_link(unmap(it.address)).is_none();
             is_usable.then_some((unmap(it.address), it.port))
         };
         let view = RelayView {

@@ -197,7 +197,8 @@ impl Host {
     /// A relay does not forward an R1 or I2 without NAT traversal mode (RFC 9028 section 4.5).
     fn require_nat_mode(&mut self, now: Instant, received: &Received, packet: &Packet) -> Result<(), Dropped> {
         let HipPacket { kind: packet_type, sender, .. } = received.packet;
-        if !matches!(packet_type, PacketType::R1 | PacketType::I2) || find!(received.packet, NatTraversalMode).is_some() {
+        if !matches!(packet_type, PacketType::R1 | PacketType::I2) || find!(received.packet, NatTraversalMode).is_some()
+        {
             return Ok(());
         }
         let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
@@ -349,7 +350,9 @@ impl Association {
 
     /// Sends a test of a path, from one of this host's addresses.
     pub(super) fn send_question_on(&self, local: &mut Local, builder: &Builder, (src, dst): (IpAddr, IpAddr)) {
-        match self.relayed.map(|relayed| relayed.from).filter(|(seen, _)| *seen == dst) {
+        // The port that a check has found may be another one than the relay sees; the owner knows it.
+        let is_checked = self.connectivity.source_towards(dst).is_some();
+        match self.relayed.map(|relayed| relayed.from).filter(|(seen, _)| *seen == dst && !is_checked) {
             Some((_, port)) => {
                 let packet = builder.clone().finish(src, dst);
                 local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(port) });

@@ -12,9 +12,9 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
+use super::connectivity::offered;
 use super::local::{Local, find, missing, value};
 use super::rate::{Rate, SourceRates};
-use super::connectivity::offered;
 use super::{Dropped, HostConfig};
 use crate::codec::{Builder, HipPacket, PacketType, Parameter, Puzzle, R1Counter, kind, map};
 use crate::crypto::{DhGroup, DhKeyPair, MAX_DIFFICULTY, lifetime_to_wire, verify_solution};

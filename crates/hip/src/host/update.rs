@@ -91,7 +91,7 @@ impl Association {
             self.announce_if_moved(local, now);
         }
         let Some(id) = seq else { return Ok(()) };
-        if self.connectivity.takes(packet, arrival) {
+        if self.is_check(packet, arrival) {
             return self.answer_check(local, now, packet, id, arrived, arrival);
         }
         self.answer_any(local, now, packet, id, between, arrival)?;

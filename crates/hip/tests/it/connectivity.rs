@@ -127,9 +127,9 @@ fn candidates_are_checked_in_order_at_the_negotiated_pace() {
     assert_eq!(checks(&mut peer, Duration::from_secs(40)).len(), 4);
     assert!(peer.events.iter().any(|event| matches!(event, Event::ChecksFailed { .. })));
     let notify = peer.wait(Duration::ZERO);
-    let notified = notify.iter().find_map(|it| {
-        it.packet.find(|it| if let Parameter::Notification(it) = it { Some(it.clone()) } else { None })
-    });
+    let notified = notify
+        .iter()
+        .find_map(|it| it.packet.find(|it| if let Parameter::Notification(it) = it { Some(it.clone()) } else { None }));
     assert_eq!(notified.map(|it| (it.kind.0, it.data.len())), Some((61, 0)), "RFC 9028 section 5.10");
 }
 
@@ -176,8 +176,14 @@ fn a_nomination_ends_the_checks() {
     respond(&mut peer, &sent[1].3).unwrap();
     let nomination = check(&mut peer, Some(Parameter::Nominate));
     let answers = peer.give(&nomination).unwrap();
-    let expected =
-        [kind::SEQ, kind::ACK, kind::ECHO_REQUEST_SIGNED, kind::ECHO_RESPONSE_SIGNED, kind::MAPPED_ADDRESS, kind::NOMINATE];
+    let expected = [
+        kind::SEQ,
+        kind::ACK,
+        kind::ECHO_REQUEST_SIGNED,
+        kind::ECHO_RESPONSE_SIGNED,
+        kind::MAPPED_ADDRESS,
+        kind::NOMINATE,
+    ];
     assert_eq!(kinds(&answers[0]), expected, "RFC 9028 section 4.6.3");
     assert_eq!(nominated(&peer), [("192.0.2.1".to_owned(), PORT)]);
     // Repeated, because the answer was lost: the same request.

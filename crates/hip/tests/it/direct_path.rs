@@ -97,8 +97,7 @@ fn without_any_path_both_hosts_say_so() {
     world.run_for(Duration::from_secs(40));
     for index in [0, 1] {
         assert!(world.has_event(index, |event| matches!(event, Event::ChecksFailed { .. })), "host {index}");
-        let told =
-            |event: &Event| matches!(event, Event::Notified { notification, .. } if notification.kind.0 == 61);
+        let told = |event: &Event| matches!(event, Event::Notified { notification, .. } if notification.kind.0 == 61);
         assert!(world.has_event(index, told), "host {index}: {:?}", world.events);
         assert_eq!(world.state(index), State::Established);
         let (src, dst) = (world.hit(index), world.hit(1 - index));

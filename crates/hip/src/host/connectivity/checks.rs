@@ -7,31 +7,28 @@ use holdover_base::Instant;
 
 use super::super::association::Association;
 use super::super::check_budget::{Amount, Cause};
+use super::super::checklist::{Endpoint, Path, Role};
 use super::super::local::{Local, find};
 use super::super::update_ids::Arrived;
 use super::super::via::{RelayTarget, Relayed, UDP};
 use super::super::{Arrival, Dropped, Event};
-use super::candidates::{self, Endpoint, OwnCandidate};
-use super::pairs::Path;
-use super::{Connectivity, Role};
-use crate::codec::{Builder, CandidateKind, HipPacket, Parameter, RelayAddress, map};
+use super::gathering::{own_candidate, reflexive_priority};
+use crate::codec::{Builder, HipPacket, Parameter, RelayAddress, map};
 
 /// The most answers to repeated checks in a second.
 const MOST_REPEATED_PER_S: u32 = 20;
 
-impl Connectivity {
+impl Association {
     /// Whether a packet is a connectivity check, or the controlled host's answer to a nomination, and both hosts have agreed on checks.
-    pub(in crate::host) fn takes(&self, packet: &HipPacket, arrival: Arrival) -> bool {
+    pub(in crate::host) fn is_check(&self, packet: &HipPacket, arrival: Arrival) -> bool {
         let is_check = |it: &Parameter| matches!(it, Parameter::CandidatePriority(_) | Parameter::Nominate);
-        self.role.is_some()
+        self.connectivity.role.is_some()
             && arrival.port.is_some()
             && packet.parameters.iter().any(is_check)
             && find!(packet, EchoRequestSigned).is_some()
             && find!(packet, LocatorSet).is_none()
     }
-}
 
-impl Association {
     /// The next deadline of [`Self::run_checks`].
     pub(in crate::host) fn checks_deadline(&self) -> Option<Instant> {
         let connectivity = &self.connectivity;
@@ -197,15 +194,4 @@ impl Association {
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
         }
     }
-}
-
-/// This host's candidate with this address.
-pub(super) fn own_candidate(local: &Local, own: IpAddr) -> Option<OwnCandidate> {
-    candidates::gather(local).into_iter().find(|it| it.kind == CandidateKind::Host && it.base == own)
-}
-
-/// The priority of a peer-reflexive candidate that a check from this address may show to the peer (RFC 9028 section 4.6.2).
-pub(super) fn reflexive_priority(local: &Local, own: IpAddr) -> u32 {
-    let rank = local.locators.iter().position(|it| *it == own).unwrap_or_default();
-    candidates::priority(CandidateKind::PeerReflexive, rank)
 }

@@ -5,12 +5,11 @@
 
 use holdover_base::Duration;
 
+use super::super::checklist::DEFAULT_TA;
 use super::super::local::{find, value};
 use super::super::{Arrival, Dropped, HostConfig};
 use crate::codec::{HipPacket, NatTraversalMode, Parameter, kind};
 
-/// Ta of a host that names none (RFC 9028 section 4.4).
-pub(in crate::host) const DEFAULT_TA: Duration = Duration::from_millis(50);
 /// The least Ta (RFC 9028 section 4.4).
 const LEAST_TA: Duration = Duration::from_millis(5);
 

@@ -1,45 +1,21 @@
 //! Nomination: the controlling host chooses the pair that both use, and the checks end (RFC 9028 section 4.6.3).
 //!
-//! It chooses when no better pair can succeed any more, or [`SETTLE`] after the first direct one has. Without a direct pair it waits until all of
+//! It chooses when no better pair can succeed any more, or 1.5 s after the first direct one has. Without a direct pair it waits until all of
 //! them have failed, and keeps the relay. If none at all works, both hosts say so.
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::super::association::Association;
+use super::super::checklist::{Checklist, MOST_SENDS, Nomination, PairState, Path, Role, Transaction};
 use super::super::local::Local;
 use super::super::{Dropped, Event};
-use super::Role;
-use super::checks::reflexive_priority;
-use super::pairs::{Checklist, MOST_SENDS, PairState, Path, Transaction};
+use super::gathering::reflexive_priority;
 use crate::codec::{NotifyType, Parameter};
-
-/// How long better pairs may follow the first direct one: a repetition of their checks, and its answer.
-const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Transmissions of the controlled host's request for a confirmation: the pair works, as the nomination has arrived, and the controlling host sends
 /// no more checks.
 const MOST_CONFIRMATIONS: u32 = 6;
-
-/// A nomination that awaits an answer: the controlling host's check with NOMINATE, or the controlled host's echo request in its answer.
-#[derive(Clone, Debug)]
-pub(super) struct Nomination {
-    pub(super) path: Path,
-    pub(super) transaction: Transaction,
-}
-
-impl Checklist {
-    /// When the best pair is nominated, if it is a direct one, whatever else is in progress.
-    pub(super) fn settled_at(&self) -> Option<Instant> {
-        self.best().filter(|best| !best.is_relayed)?;
-        self.succeeded_at.map(|at| at + SETTLE)
-    }
-
-    /// Whether nothing works, and nothing is left to check.
-    fn has_failed(&self) -> bool {
-        self.pairs.iter().all(|pair| pair.state == PairState::Failed)
-    }
-}
 
 impl Association {
     /// Nominates a pair if it is time to, or ends the checks without one.

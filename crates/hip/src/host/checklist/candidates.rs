@@ -1,31 +1,20 @@
 //! Candidates: the addresses and ports at which a host may be reached (RFC 9028 sections 4.2 and 5.7, RFC 8445 section 5.1).
 //!
-//! A host gathers the addresses of its interfaces (host candidates), the address at which each of its relays sees it (server reflexive), and the
-//! address at which a relay receives data for it (relayed). It sends all of them, with priorities, in the I2 or R2 of an exchange.
+//! `connectivity/gathering.rs` collects those of this host.
 
 use core::net::IpAddr;
 
-use bytes::Bytes;
-
-use super::super::Dropped;
-use super::super::address::{AddressProblem, is_reachable};
-use super::super::association::SessionKeys;
-use super::super::local::Local;
-use super::super::via::{UDP, UDP_PORT};
-use crate::codec::{CandidateKind, Locator, LocatorKind, LocatorTraffic, Parameter, TransportAddress, map, unmap};
+use super::super::address::is_reachable;
+use super::super::via::UDP;
+use crate::codec::{CandidateKind, Locator, LocatorKind, LocatorTraffic, unmap};
 
 /// An address and a UDP port.
 pub(in crate::host) type Endpoint = (IpAddr, u16);
 
-/// The most addresses of this host that are candidates.
-const MOST_OWN: usize = 4;
 /// The most candidates that are sent to a peer, and the most of a peer that are used: as many as LOCATOR_SETs have locators here.
-const MOST_CANDIDATES: usize = 8;
+pub(in crate::host) const MOST_CANDIDATES: usize = 8;
 /// The most relays for HIP packets that are named beside the candidates.
-const MOST_RELAYS: usize = 2;
-/// Bytes of a candidate in LOCATOR_SET, and of ENCRYPTED around it: both heads, an initialization vector, and padding.
-const CANDIDATE_LEN: usize = 36;
-const ENCRYPTED_LEN: usize = 48;
+pub(in crate::host) const MOST_RELAYS: usize = 2;
 
 /// Recommended type preferences (RFC 9028 section 4.2).
 const fn type_preference(kind: CandidateKind) -> u32 {
@@ -74,68 +63,6 @@ pub(in crate::host) struct RelayView {
     pub(in crate::host) relayed_at: Option<Endpoint>,
 }
 
-/// The candidates of a host, the best ones first, without redundant ones (RFC 8445 section 5.1.3).
-pub(in crate::host) fn gather(local: &Local) -> Vec<OwnCandidate> {
-    let usable = local.locators.iter().copied().filter(|it| AddressProblem::on_a_link(*it).is_none());
-    let mut candidates: Vec<OwnCandidate> = Vec::new();
-    let mut add = |kind, at: Endpoint, base| {
-        let rank = candidates.iter().filter(|it| it.kind == kind).count();
-        if !candidates.iter().any(|it| it.at == at) {
-            candidates.push(OwnCandidate { kind, at, base, priority: priority(kind, rank) });
-        }
-    };
-    usable.take(MOST_OWN).for_each(|it| add(CandidateKind::Host, (it, UDP_PORT), it));
-    let views = || local.relay_views.values().filter(|view| local.locators.contains(&view.base));
-    for view in views() {
-        view.seen_at.into_iter().for_each(|at| add(CandidateKind::ServerReflexive, at, view.base));
-    }
-    for view in views() {
-        view.relayed_at.into_iter().for_each(|at| add(CandidateKind::Relayed, at, view.base));
-    }
-    candidates.truncate(MOST_CANDIDATES);
-    candidates
-}
-
-/// The ENCRYPTED parameter with this host's candidates and relays, and with `hidden`, as far as there is room (RFC 9028 sections 4.3 and 4.5). The
-/// last candidates are left out first: with RSA identities an I2 may be too long for all.
-pub(in crate::host) fn offer(
-    local: &mut Local,
-    keys: &SessionKeys,
-    spi: u32,
-    room: usize,
-    hidden: Option<&Parameter>,
-) -> Result<Option<Parameter>, Dropped> {
-    let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX).max(1);
-    let locator = |traffic, kind, (address, port): Endpoint, priority| Locator {
-        traffic,
-        preferred: false,
-        lifetime_s,
-        kind: LocatorKind::Transport(TransportAddress {
-            port,
-            protocol: UDP,
-            kind,
-            priority,
-            spi,
-            address: map(address),
-        }),
-    };
-    let relays = local.relay_views.values().filter_map(|view| view.signalling_at).take(MOST_RELAYS);
-    let relays = relays.map(|at| locator(LocatorTraffic::Signalling, CandidateKind::Relayed, (at, UDP_PORT), 0));
-    let candidates = gather(local).into_iter().map(|it| locator(LocatorTraffic::Both, it.kind, it.at, it.priority));
-    let fitting = room.saturating_sub(ENCRYPTED_LEN) / CANDIDATE_LEN;
-    let locators: Vec<Locator> = candidates.chain(relays).take(fitting).collect();
-    let mut plain = Vec::new();
-    if !locators.is_empty() {
-        Parameter::LocatorSet(locators).put(&mut plain)?;
-    }
-    hidden.map_or(Ok(()), |parameter| parameter.put(&mut plain))?;
-    if plain.is_empty() {
-        return Ok(None);
-    }
-    let data = keys.cipher.encrypt(&keys.outbound.encryption, &plain, &mut *local.rng);
-    Ok(Some(Parameter::Encrypted(Bytes::from(data.map_err(|_| Dropped::Encrypted)?))))
-}
-
 /// The candidates in a LOCATOR_SET of the peer, the best ones first, and its relays for HIP packets. Addresses to which this host may not send
 /// are left out.
 pub(in crate::host) fn read(locators: &[Locator], own: &[IpAddr]) -> (Vec<PeerCandidate>, Vec<IpAddr>) {
@@ -181,6 +108,7 @@ pub(in crate::host) fn as_addresses(locators: &[Locator]) -> Vec<Locator> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::{TransportAddress, map};
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -205,9 +133,10 @@ mod tests {
     fn only_addresses_to_which_a_host_may_send_become_candidates() {
         let own = [address("192.0.2.1")];
         let both = LocatorTraffic::Both;
-        let mut hostile: Vec<Locator> = ["127.0.0.1", "224.0.0.1", "0.0.0.0", "255.255.255.255", "192.0.2.1", "2001:25::7"]
-            .map(|at| transport(both, CandidateKind::Host, at, 10_500, 9))
-            .into();
+        let mut hostile: Vec<Locator> =
+            ["127.0.0.1", "224.0.0.1", "0.0.0.0", "255.255.255.255", "192.0.2.1", "2001:25::7"]
+                .map(|at| transport(both, CandidateKind::Host, at, 10_500, 9))
+                .into();
         hostile.push(transport(both, CandidateKind::Host, "198.51.100.2", 0, 9));
         hostile.push(Locator { lifetime_s: 0, ..transport(both, CandidateKind::Host, "198.51.100.3", 1, 9) });
         assert_eq!(read(&hostile, &own), (Vec::new(), Vec::new()));

@@ -18,39 +18,41 @@ use crate::codec::CandidateKind;
 /// RFC 9028 section 4.6.2, and RFC 8445 section 14.3: the shortest time until a repetition.
 const LEAST_RTO: Duration = Duration::from_secs(1);
 /// Transmissions of a check: after 1, 3 and 7 s at the earliest. After as long again as in all, the pair has failed.
-pub(super) const MOST_SENDS: u32 = 4;
+pub(in crate::host) const MOST_SENDS: u32 = 4;
+/// How long better pairs may follow the first direct one: a repetition of their checks, and its answer.
+const SETTLE: Duration = Duration::from_millis(1500);
 /// The most pairs of an association (RFC 9028 section 4.6.2), those included that the peer's checks add.
 const MOST_PAIRS: usize = 100;
 
 /// A check in flight: an UPDATE that keeps its ID when it is repeated.
 #[derive(Clone, Debug)]
-pub(super) struct Transaction {
-    pub(super) id: u32,
-    pub(super) nonce: [u8; 16],
+pub(in crate::host) struct Transaction {
+    pub(in crate::host) id: u32,
+    pub(in crate::host) nonce: [u8; 16],
     sends: u32,
-    pub(super) at: Instant,
+    pub(in crate::host) at: Instant,
 }
 
 impl Transaction {
-    pub(super) const fn new(id: u32, nonce: [u8; 16], now: Instant) -> Self {
+    pub(in crate::host) const fn new(id: u32, nonce: [u8; 16], now: Instant) -> Self {
         Self { id, nonce, sends: 0, at: now }
     }
 
     /// It is sent now.
-    pub(super) fn note_sent(&mut self, now: Instant, rto: Duration) {
+    pub(in crate::host) fn note_sent(&mut self, now: Instant, rto: Duration) {
         self.at = now + rto.saturating_shl(self.sends);
         self.sends += 1;
     }
 
     /// Whether all of this many transmissions had no answer.
-    pub(super) fn is_over(&self, now: Instant, most: u32) -> bool {
+    pub(in crate::host) fn is_over(&self, now: Instant, most: u32) -> bool {
         self.sends >= most && self.at <= now
     }
 }
 
 /// The state of a pair (RFC 8445 section 6.1.2.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PairState {
+pub(in crate::host) enum PairState {
     Waiting,
     InProgress,
     Succeeded,
@@ -68,26 +70,26 @@ pub(in crate::host) struct Path {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Pair {
-    pub(super) path: Path,
-    pub(super) priority: u64,
-    pub(super) state: PairState,
-    pub(super) transaction: Option<Transaction>,
+pub(in crate::host) struct Pair {
+    pub(in crate::host) path: Path,
+    pub(in crate::host) priority: u64,
+    pub(in crate::host) state: PairState,
+    pub(in crate::host) transaction: Option<Transaction>,
     /// What was sent to the peer's address before it was verified.
-    pub(super) sent: Amount,
+    pub(in crate::host) sent: Amount,
 }
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub(super) struct Checklist {
+pub(in crate::host) struct Checklist {
     is_controlling: bool,
     ta: Duration,
-    pub(super) pairs: Vec<Pair>,
+    pub(in crate::host) pairs: Vec<Pair>,
     triggered: VecDeque<Path>,
     /// The earliest time of the next transmission.
     next_at: Instant,
     /// When a pair other than a relayed one first succeeded.
-    pub(super) succeeded_at: Option<Instant>,
+    pub(in crate::host) succeeded_at: Option<Instant>,
 }
 
 /// RFC 8445 section 6.1.2.3.
@@ -99,7 +101,13 @@ fn pair_priority(controlling: u32, controlled: u32) -> u64 {
 impl Checklist {
     /// All pairs of one IP version. A server-reflexive candidate of this host is replaced by its base, which is another candidate, so that its
     /// pairs are redundant (RFC 8445 section 6.1.2.4); relayed ones are added once the relay has seen the peer ([`Self::add_relayed`]).
-    pub(super) fn new(now: Instant, is_controlling: bool, ta: Duration, own: &[OwnCandidate], peer: &[PeerCandidate]) -> Self {
+    pub(in crate::host) fn new(
+        now: Instant,
+        is_controlling: bool,
+        ta: Duration,
+        own: &[OwnCandidate],
+        peer: &[PeerCandidate],
+    ) -> Self {
         let (pairs, triggered) = (Vec::new(), VecDeque::new());
         let mut list = Self { is_controlling, ta, pairs, triggered, next_at: now, succeeded_at: None };
         for own in own.iter().filter(|own| own.kind == CandidateKind::Host) {
@@ -124,22 +132,22 @@ impl Checklist {
     }
 
     /// This host's relay has seen the peer: the relayed candidate of this host, with this priority, can reach it.
-    pub(super) fn add_relayed(&mut self, own: IpAddr, relay: IpAddr, priority: u32, peer_priority: u32) {
+    pub(in crate::host) fn add_relayed(&mut self, own: IpAddr, relay: IpAddr, priority: u32, peer_priority: u32) {
         self.add(Path { own, peer: (relay, UDP_PORT), is_relayed: true }, priority, peer_priority);
     }
 
     /// The peer was seen at an address that is none of its candidates.
-    pub(super) fn add_peer(&mut self, own: IpAddr, at: Endpoint, own_priority: u32, priority: u32) {
+    pub(in crate::host) fn add_peer(&mut self, own: IpAddr, at: Endpoint, own_priority: u32, priority: u32) {
         self.add(Path { own, peer: at, is_relayed: false }, own_priority, priority);
     }
 
-    pub(super) fn index(&self, own: IpAddr, peer: Endpoint) -> Option<usize> {
+    pub(in crate::host) fn index(&self, own: IpAddr, peer: Endpoint) -> Option<usize> {
         self.pairs.iter().position(|pair| pair.path.own == own && pair.path.peer == peer)
     }
 
     /// A check of the peer has arrived on a path: this host checks it at once (RFC 8445 sections 7.3.1.3 and 7.3.1.4). A path that was not
     /// known has a peer-reflexive candidate of the peer with this priority.
-    pub(super) fn trigger(&mut self, path: Path, own_priority: u32, peer_priority: u32) {
+    pub(in crate::host) fn trigger(&mut self, path: Path, own_priority: u32, peer_priority: u32) {
         self.add(path, own_priority, peer_priority);
         let Some(index) = self.index(path.own, path.peer) else { return };
         let pair = &mut self.pairs[index];
@@ -155,7 +163,7 @@ impl Checklist {
     }
 
     /// The next deadline of [`Self::next`].
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::host) fn poll_timeout(&self) -> Option<Instant> {
         let is_waiting = self.pairs.iter().any(|pair| pair.state == PairState::Waiting);
         let due = is_waiting.then_some(self.next_at);
         let in_progress = self.pairs.iter().filter(|pair| pair.state == PairState::InProgress);
@@ -164,7 +172,7 @@ impl Checklist {
     }
 
     /// The pair to be checked now, if there is one.
-    pub(super) fn next(&mut self, now: Instant) -> Option<usize> {
+    pub(in crate::host) fn next(&mut self, now: Instant) -> Option<usize> {
         for pair in self.pairs.iter_mut().filter(|pair| pair.state == PairState::InProgress) {
             if pair.transaction.as_ref().is_none_or(|it| it.is_over(now, MOST_SENDS)) {
                 pair.state = PairState::Failed;
@@ -187,7 +195,12 @@ impl Checklist {
     }
 
     /// The check of a pair is sent now: `fresh` is its ID and nonce, unless it repeats an earlier transmission. Returns those sent.
-    pub(super) fn note_sent(&mut self, now: Instant, index: usize, fresh: impl FnOnce() -> (u32, [u8; 16])) -> (u32, [u8; 16]) {
+    pub(in crate::host) fn note_sent(
+        &mut self,
+        now: Instant,
+        index: usize,
+        fresh: impl FnOnce() -> (u32, [u8; 16]),
+    ) -> (u32, [u8; 16]) {
         let rto = self.rto();
         self.next_at = now + self.ta;
         let pair = &mut self.pairs[index];
@@ -201,13 +214,19 @@ impl Checklist {
     }
 
     /// RFC 9028 section 4.6.2.
-    pub(super) fn rto(&self) -> Duration {
+    pub(in crate::host) fn rto(&self) -> Duration {
         let is_open = |pair: &&Pair| matches!(pair.state, PairState::Waiting | PairState::InProgress);
         LEAST_RTO.max(self.ta * self.pairs.iter().filter(is_open).count() as u64)
     }
 
     /// The response to a check of this path: it has succeeded. Returns what was sent there, if it is new.
-    pub(super) fn succeed(&mut self, now: Instant, own: IpAddr, peer: Endpoint, nonce: &[u8]) -> Option<(Path, Amount)> {
+    pub(in crate::host) fn succeed(
+        &mut self,
+        now: Instant,
+        own: IpAddr,
+        peer: Endpoint,
+        nonce: &[u8],
+    ) -> Option<(Path, Amount)> {
         let index = self.index(own, peer)?;
         let pair = &mut self.pairs[index];
         // Another response is a replay.
@@ -220,26 +239,37 @@ impl Checklist {
     }
 
     /// Whether a check with this nonce is in flight, on whatever path.
-    pub(super) fn has_nonce(&self, nonce: &[u8]) -> bool {
+    pub(in crate::host) fn has_nonce(&self, nonce: &[u8]) -> bool {
         self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| it.nonce[..] == *nonce)
     }
 
-    pub(super) fn awaits(&self, acks: &[u32]) -> bool {
+    pub(in crate::host) fn awaits(&self, acks: &[u32]) -> bool {
         self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| acks.contains(&it.id))
     }
 
     /// The pair of the highest priority that has succeeded.
-    pub(super) fn best(&self) -> Option<Path> {
+    pub(in crate::host) fn best(&self) -> Option<Path> {
         self.pairs.iter().find(|pair| pair.state == PairState::Succeeded).map(|pair| pair.path)
     }
 
     /// Whether a pair may still succeed, of those before the first that has.
-    pub(super) fn may_improve(&self) -> bool {
+    pub(in crate::host) fn may_improve(&self) -> bool {
         let open = self.pairs.iter().take_while(|pair| pair.state != PairState::Succeeded);
         open.into_iter().any(|pair| pair.state != PairState::Failed)
     }
 
-    pub(super) fn fail(&mut self, path: Path) {
+    /// When the best pair is nominated, if it is a direct one, whatever else is in progress.
+    pub(in crate::host) fn settled_at(&self) -> Option<Instant> {
+        self.best().filter(|best| !best.is_relayed)?;
+        self.succeeded_at.map(|at| at + SETTLE)
+    }
+
+    /// Whether nothing works, and nothing is left to check.
+    pub(in crate::host) fn has_failed(&self) -> bool {
+        self.pairs.iter().all(|pair| pair.state == PairState::Failed)
+    }
+
+    pub(in crate::host) fn fail(&mut self, path: Path) {
         let same = self.pairs.iter_mut().filter(|pair| pair.path == path);
         same.for_each(|pair| (pair.state, pair.transaction) = (PairState::Failed, None));
     }
@@ -266,7 +296,11 @@ mod tests {
     }
 
     fn list(now: Instant) -> Checklist {
-        let reflexive = OwnCandidate { kind: CandidateKind::ServerReflexive, at: (address("203.0.113.9"), 7), ..own("10.0.0.1", 0) };
+        let reflexive = OwnCandidate {
+            kind: CandidateKind::ServerReflexive,
+            at: (address("203.0.113.9"), 7),
+            ..own("10.0.0.1", 0)
+        };
         let candidates = [own("10.0.0.1", 0), own("2001:db8::1", 1), reflexive];
         let of_peer = [
             peer(CandidateKind::Relayed, "203.0.113.3", 10_500),

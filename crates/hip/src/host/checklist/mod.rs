@@ -1,0 +1,85 @@
+//! The state of connectivity checks, without packets and keys: candidates, pairs of addresses in the order of their priorities, and when each is
+//! checked. [`connectivity`](super::connectivity) makes packets of it.
+
+mod candidates;
+mod pairs;
+
+use std::borrow::Cow;
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use super::rate::Rate;
+use super::via::ReplyVia;
+use crate::codec::Locator;
+
+pub(super) use self::candidates::{Endpoint, MOST_CANDIDATES, MOST_RELAYS, OwnCandidate, RelayView, priority, read};
+pub(super) use self::pairs::{Checklist, MOST_SENDS, PairState, Path, Transaction};
+
+/// Ta of a host that names none (RFC 9028 section 4.4).
+pub(super) const DEFAULT_TA: Duration = Duration::from_millis(50);
+
+/// The connectivity checks with a peer. By default the association has another mode.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connectivity {
+    /// Whether ICE-HIP-UDP was selected, and this host is the controlling one.
+    pub(super) role: Option<Role>,
+    /// Until they are concluded.
+    pub(super) checklist: Option<Checklist>,
+    pub(super) ends_at: Instant,
+    /// The nomination in flight: the controlling host's, or the controlled one's answer to it.
+    pub(super) nomination: Option<Nomination>,
+    /// The pair that the controlling host has nominated, until the peer is verified there.
+    pub(super) nominated: Option<Path>,
+    /// The pair that data takes.
+    pub(super) selected: Option<Path>,
+    /// How this host's relay forwards checks to a peer that is none of its clients.
+    pub(super) reply_via: Option<ReplyVia>,
+    /// Answers to repeated checks: each costs a signature.
+    pub(super) repeats: Rate,
+}
+
+/// The role of a host, which lasts as long as the association (RFC 9028 section 4.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// It has initiated the exchange.
+    Controlling,
+    Controlled,
+}
+
+impl Connectivity {
+    /// The addresses of a host have changed: ends the checks, and forgets which pair works.
+    pub(super) fn stop(&mut self) {
+        (self.checklist, self.nomination) = (None, None);
+        (self.nominated, self.selected) = (None, None);
+    }
+
+    /// The locators that the peer announces, as this mode has them: candidates are addresses.
+    pub(super) fn locators<'a>(&self, announced: &'a [Locator]) -> Cow<'a, [Locator]> {
+        if self.role.is_some() { candidates::as_addresses(announced).into() } else { announced.into() }
+    }
+
+    /// Whether checks are in progress.
+    pub(super) const fn is_checking(&self) -> bool {
+        self.checklist.is_some()
+    }
+
+    /// This host's address for data to an address of the peer, if a pair with that is in use.
+    pub(super) fn source_towards(&self, dst: IpAddr) -> Option<IpAddr> {
+        self.selected.filter(|path| path.peer.0 == dst).map(|path| path.own)
+    }
+
+    /// Whether one of these acknowledgements is pending.
+    pub(super) fn awaits(&self, acks: &[u32]) -> bool {
+        self.checklist.as_ref().is_some_and(|list| list.awaits(acks))
+            || self.nomination.as_ref().is_some_and(|it| acks.contains(&it.transaction.id))
+    }
+}
+
+/// A nomination that awaits an answer: the controlling host's check with NOMINATE, or the controlled host's echo request in its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Nomination {
+    pub(super) path: Path,
+    pub(super) transaction: Transaction,
+}
