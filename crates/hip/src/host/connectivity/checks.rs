@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Instant;
 
+use super::super::address::is_reachable;
 use super::super::association::Association;
 use super::super::check_budget::{Amount, Cause};
 use super::super::checklist::{Endpoint, Path, Role};
@@ -107,9 +108,8 @@ impl Association {
             Arrived::AsNewest | Arrived::Again => false,
             Arrived::TooOld => return Err(Dropped::Stale),
         };
-        if !is_new
-            && !(self.connectivity.repeats.allows(now, MOST_REPEATED_PER_S) && self.may_send_to(now, src, Cause::Other))
-        {
+        let may_repeat = is_new || self.connectivity.repeats.allows(now, MOST_REPEATED_PER_S);
+        if !may_repeat || !is_new && !self.may_send_to(now, src, Cause::Other) {
             return Err(Dropped::Stale);
         }
         if is_new {
@@ -119,7 +119,7 @@ impl Association {
                 self.updates.answer = None;
             }
         }
-        if !local.locators.contains(&own) {
+        if !local.locators.contains(&own) || !is_reachable(&local.locators, src) {
             return Ok(());
         }
         let is_relayed = arrival.via.is_some() || self.peer_addresses.is_relay(src);
