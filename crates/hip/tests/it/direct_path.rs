@@ -7,7 +7,7 @@ use holdover_hip::codec::{HipPacket, NatTraversalMode, PacketType, Parameter, ki
 use holdover_hip::host::{DataError, Dropped, Event, HostConfig, ServerConfig, Service, State};
 use holdover_wire::{Packet, Payload};
 
-use crate::relay::{apart, data_arrives, world};
+use crate::relay::{apart, data_arrives, world, world_of};
 use crate::support::address;
 use crate::world::{World, quick};
 
@@ -77,6 +77,23 @@ fn the_relay_is_kept_if_no_pair_answers() {
             assert!(data_arrives(&mut world, from), "from {from}");
         }
     }
+}
+
+/// RFC 9028 section 4.3: LOCATOR_SET is in ENCRYPTED, also beside a HOST_ID; section 4.4: the slower of both hosts sets the pace.
+#[test]
+fn hidden_identities_have_candidates_too() {
+    let config = HostConfig { hide_identity: true, check_pacing: Duration::from_millis(200), ..quick() };
+    let mut world = world_of(25, true, &config);
+    world.tamper = None;
+    world.connect(0);
+    world.run_for(Duration::from_secs(4));
+    let i2 = forwarded(&world, PacketType::I2)[0];
+    let has = |kind: u16| i2.parameters.iter().any(|it| it.kind() == kind);
+    assert!(has(kind::ENCRYPTED) && !has(kind::HOST_ID) && !has(kind::LOCATOR_SET));
+    assert!(i2.parameters.contains(&Parameter::TransactionPacing(200)));
+    let [first, second] = PLACES.map(address);
+    assert_eq!(selected(&world, 0), Some((first, second, false)));
+    assert_eq!(selected(&world, 1), Some((second, first, false)));
 }
 
 /// RFC 9028 section 4.6.3.

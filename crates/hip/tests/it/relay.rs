@@ -7,7 +7,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Rng};
 use holdover_hip::PredictableRng;
 use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter, RelayAddress, kind};
-use holdover_hip::host::{Dropped, Event, Host, ServerConfig, Service, State};
+use holdover_hip::host::{Dropped, Event, Host, HostConfig, ServerConfig, Service, State};
 use holdover_hip::identity::Algorithm;
 use holdover_wire::{Packet, Payload, transport_checksum};
 use rand_core::{TryCryptoRng, TryRng};
@@ -19,7 +19,11 @@ pub(crate) const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
 
 /// Two hosts that reach the server but not each other.
 pub(crate) fn world(seed: u64, are_both_clients: bool) -> World {
-    let mut world = World::with_server(seed, &quick(), &ServerConfig::new(RELAYED), RELAYED);
+    world_of(seed, are_both_clients, &quick())
+}
+
+pub(crate) fn world_of(seed: u64, are_both_clients: bool, config: &HostConfig) -> World {
+    let mut world = World::with_server(seed, config, &ServerConfig::new(RELAYED), RELAYED);
     world.is_in_udp = true;
     let (now, server) = (world.now, world.hosts[2].hit());
     if are_both_clients {
