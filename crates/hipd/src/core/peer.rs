@@ -1,7 +1,5 @@
 //! The daemon's state of one peer, in addition to its association.
 
-use std::collections::BTreeMap;
-
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
@@ -33,8 +31,8 @@ pub(super) struct PeerState {
     via: Via,
     /// Its last packets came in UDP.
     in_udp: bool,
-    /// The ports from which they came.
-    ports: BTreeMap<IpAddr, u16>,
+    /// The ports from which they came, the latest last.
+    ports: Vec<(IpAddr, u16)>,
     pub(super) wake: Option<Wake>,
     /// Holds its connections open; made with the first of them.
     pub(super) hold: Option<HoldOpen>,
@@ -84,24 +82,32 @@ impl PeerState {
 
     /// Whether packets from that address came from another port than this.
     pub(super) fn is_at_other_port(&self, address: IpAddr, port: Option<u16>) -> bool {
-        port.is_some_and(|port| self.ports.get(&address).is_some_and(|known| *known != port))
+        self.known_port(address).zip(port).is_some_and(|(known, port)| known != port)
     }
 
     /// The peer is at this address, in UDP at that port or without UDP.
     pub(super) fn set_port(&mut self, address: IpAddr, port: Option<u16>) {
         self.in_udp = port.is_some();
-        match port {
-            Some(port) if self.ports.len() < MAX_ADDRESSES || self.ports.contains_key(&address) => {
-                self.ports.insert(address, port);
-            }
-            Some(port) => self.ports = BTreeMap::from([(address, port)]),
-            None => _ = self.ports.remove(&address),
+        if port.is_some() && self.ports.last().map(|(at, port)| (*at, Some(*port))) == Some((address, port)) {
+            return;
         }
+        self.ports.retain(|(at, _)| *at != address);
+        if let Some(port) = port {
+            // The one that is unused for the longest time makes room.
+            if self.ports.len() >= MAX_ADDRESSES {
+                self.ports.remove(0);
+            }
+            self.ports.push((address, port));
+        }
+    }
+
+    fn known_port(&self, address: IpAddr) -> Option<u16> {
+        self.ports.iter().find(|(at, _)| *at == address).map(|(_, port)| *port)
     }
 
     /// The port to which packets for that address go in UDP; `None` without UDP.
     pub(super) fn port(&self, address: IpAddr) -> Option<u16> {
-        self.uses_udp().then(|| self.ports.get(&address).copied().unwrap_or(PORT))
+        self.uses_udp().then(|| self.known_port(address).unwrap_or(PORT))
     }
 
     fn uses_udp(&self) -> bool {
@@ -234,5 +240,25 @@ impl PeerState {
             },
             counters: self.counters,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that is heard at many addresses, as by its checks, keeps the port of the path that data takes.
+    #[test]
+    fn the_port_that_is_unused_for_the_longest_time_makes_room() {
+        let address = |n: u8| IpAddr::from([198, 51, 100, n]);
+        let mut peer = PeerState::default();
+        for n in 1..=40 {
+            peer.set_port(address(0), Some(30_000));
+            peer.heard(address(n), Some(40_000));
+        }
+        assert_eq!(peer.ports.len(), MAX_ADDRESSES);
+        assert_eq!([0, 40, 1].map(|n| peer.port(address(n))), [Some(30_000), Some(40_000), Some(PORT)]);
+        peer.set_port(address(0), Some(30_001));
+        assert_eq!((peer.port(address(0)), peer.ports.len()), (Some(30_001), MAX_ADDRESSES));
     }
 }
