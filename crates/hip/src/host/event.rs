@@ -165,7 +165,7 @@ pub enum Event {
         /// Whether a relay forwards the data.
         is_relayed: bool,
     },
-    /// Connectivity checks have found no path for data, not even through a relay.
+    /// No connectivity check was answered, not even through a relay. Data goes through a relay if one forwards it.
     ChecksFailed {
         /// The peer.
         peer: Hit,

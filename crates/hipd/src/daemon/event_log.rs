@@ -47,7 +47,7 @@ pub(super) fn write_down(host: Option<&str>, note: &Note) {
             tracing::info!(%peer, %own, %address, port, is_relayed, "connectivity checks have selected this path");
         }
         Event::ChecksFailed { peer } => {
-            tracing::warn!(%peer, "connectivity checks have found no path, and no relay forwards data");
+            tracing::warn!(%peer, "no connectivity check was answered; data goes through a relay, if one forwards it");
         }
         Event::Joined { peer, invitation, .. } => {
             tracing::info!(%peer, invitation, "the peer has accepted the invitation")
