@@ -26,7 +26,14 @@ impl Association {
         let destinations = self.peer_addresses.for_control(|dst| local.source_for(dst).is_some());
         let is_left = |dst: &IpAddr| self.peer_addresses.status(*dst) == Some(Status::Deprecated);
         let (left, present): (Vec<IpAddr>, Vec<IpAddr>) = destinations.partition(is_left);
-        in_turn(&control_order(&local.locators, &present, &left), attempt)
+        let (src, dst) = in_turn(&control_order(&local.locators, &present, &left), attempt)?;
+        Some((if attempt.is_multiple_of(2) { self.usual_source(local, dst).unwrap_or(src) } else { src }, dst))
+    }
+
+    /// This host's address for an address of the peer: that of the pair which connectivity checks have selected, or the preferred one.
+    pub(super) fn usual_source(&self, local: &Local, dst: IpAddr) -> Option<IpAddr> {
+        let selected = self.connectivity.source_towards(dst).filter(|own| local.locators.contains(own));
+        selected.or_else(|| local.source_for(dst))
     }
 
     /// The path of the `attempt`th check of an address. From the best source alone if paths are not tested: data leaves from there, to whatever

@@ -47,13 +47,13 @@ impl Association {
 
     /// An answer that shows a path ([`Updates::shows_path`](super::in_flight::Updates::shows_path)) arrived on it.
     pub(super) fn divert(&mut self, local: &mut Local, now: Instant, between: Between) {
-        let is_usual = |src: IpAddr| local.source_for(between.1) == Some(src);
+        let is_usual = self.usual_source(local, between.1) == Some(between.0);
         let is_there = carries_data(&self.peer_addresses, &local.locators, between);
-        if local.config.path_check.is_none() || is_usual(between.0) || !is_there {
+        if local.config.path_check.is_none() || is_usual || !is_there {
             return;
         }
         let usual = self.peer_addresses.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
-        let Some(usual) = usual.and_then(|dst| Some((local.source_for(dst)?, dst))) else { return };
+        let Some(usual) = usual.and_then(|dst| Some((self.usual_source(local, dst)?, dst))) else { return };
         self.reachability.divert(now, usual, between);
         self.report_path(local);
     }
