@@ -17,11 +17,15 @@ use super::reachability::Between;
 use super::responder::Solved;
 use super::{Arrival, Dropped, Event, Host, State, connectivity};
 use crate::codec::{
-    Builder, EspInfo, HipPacket, Locator, NatTraversalMode, NotifyType, PacketType, Parameter, Received, kind, map,
+    Builder, EspInfo, HEADER_LEN, HipPacket, Locator, NatTraversalMode, NotifyType, PacketType, Parameter, Received,
+    kind, map,
 };
 use crate::crypto::{HipCipher, Keymat};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
+
+/// Bytes of ESP_INFO and of the longest answers to a registration.
+const LONGEST_ANSWERS: usize = 16 + 16 + 16 + 24 + 24;
 
 /// An I2 that has passed every check.
 struct Accepted {
@@ -196,15 +200,18 @@ impl Association {
         let Accepted { identity, mut keys, spi: peer_spi, locators } = accepted;
         let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
+        let echo = find!(i2.packet, EchoRequestSigned).cloned().map(Parameter::EchoResponseSigned);
+        // Before the former association ends.
+        local.room_for_candidates(HEADER_LEN + LONGEST_ANSWERS, &echo).ok_or(Dropped::TooLong)?;
         self.abandon_exchange(local);
         self.forget_keys(local);
         let spi = local.allocate_spi(self.peer);
         let mut r2 = Builder::new(PacketType::R2, local.hit, self.peer);
         r2.push(&Parameter::EspInfo(EspInfo { keymat_index: keys.index as u16, old_spi: 0, new_spi: spi }))?;
         let mut answers = self.registration_answers(local, now, &i2.packet, between, arrival);
-        answers.extend(find!(i2.packet, EchoRequestSigned).cloned().map(Parameter::EchoResponseSigned));
+        answers.extend(echo);
         if has_checks {
-            let room = local.room_for_candidates(&r2);
+            let room = local.room_for_candidates(r2.wire_len(), &answers).unwrap_or_default();
             answers.extend(connectivity::offer(local, &keys, spi, room, None)?);
         }
         answers.sort_by_key(Parameter::kind);

@@ -217,7 +217,10 @@ impl Association {
         }
         let host_id = Parameter::HostId(local.host_id.clone());
         let hidden = Some(&host_id).filter(|_| local.config.hide_identity && offer.cipher != HipCipher::Null);
-        let room = if has_checks { local.room_for_candidates(&i2) } else { 0 };
+        let presented = self.presented.as_ref().map(|it| it.parameter(local.hit, self.peer, &random, &solution));
+        let echo = offer.echo_signed.clone().map(Parameter::EchoResponseSigned);
+        let room = local.room_for_candidates(i2.wire_len(), presented.iter().chain(&echo)).filter(|_| has_checks);
+        let room = room.unwrap_or_default();
         if let Some(encrypted) = connectivity::offer(local, &keys, spi, room, hidden)? {
             i2.push(&encrypted)?;
         }
@@ -229,13 +232,13 @@ impl Association {
         if let Some(request) = request {
             i2.push(&Parameter::RegRequest(request))?;
         }
-        if let Some(echo) = &offer.echo_signed {
-            i2.push(&Parameter::EchoResponseSigned(echo.clone()))?;
+        if let Some(echo) = &echo {
+            i2.push(echo)?;
         }
         i2.push(&Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]))?;
         i2.push(&Parameter::EspTransform(vec![offer.suite.id()]))?;
-        if let Some(presented) = &self.presented {
-            i2.push(&presented.parameter(local.hit, self.peer, &random, &solution))?;
+        if let Some(presented) = &presented {
+            i2.push(presented)?;
         }
         local.authenticate(&mut i2, keys.rhash, &keys.outbound)?;
         push_echoes(&mut i2, &offer.echo_unsigned);

@@ -42,8 +42,9 @@ const MOST_NOTIFIED_PER_SOURCE: u32 = 5;
 /// The room behind ECHO_RESPONSE_UNSIGNED for VIA_RVS, and for RELAY_TO or RELAY_FROM with the longest RELAY_HMAC.
 const ROOM_AFTER_ECHOES: usize = 24 + 24 + 56;
 
-/// Bytes of the other parameters of an I2 or R2 behind ENCRYPTED: transforms, registration, echoes, an invitation, and a MAC.
-const OTHERS_LEN: usize = 400;
+/// Bytes of the other parameters of an I2 or R2 behind ENCRYPTED: transforms, a request for registration, a MAC, and those of relays; and of
+/// the padding of the signature.
+const OTHERS_LEN: usize = 280;
 
 /// SPIs up to here are reserved, or 0 (RFC 4303 section 2.1).
 pub(super) const LAST_RESERVED_SPI: u32 = 255;
@@ -162,13 +163,22 @@ impl Local {
         self.transmit.push_back(builder.finish(src, dst));
     }
 
-    /// The bytes that are left for candidates in an I2 or R2 with these parameters: without those of HOST_ID, the signature, which is shorter
-    /// than two of it and of the others.
-    pub(super) fn room_for_candidates(&self, builder: &Builder) -> usize {
-        let mut host_id = Vec::new();
-        let written = Parameter::HostId(self.host_id.clone()).put(&mut host_id);
-        let rest = builder.wire_len() + 2 * host_id.len() + OTHERS_LEN;
-        if written.is_ok() { MAX_LEN.saturating_sub(rest) } else { 0 }
+    /// The bytes that are left for candidates in an I2 or R2 of this length with these further parameters: without those of HOST_ID, the
+    /// signature, which is hardly longer, and the others. `None` if even these do not fit.
+    pub(super) fn room_for_candidates<'a>(
+        &self,
+        len: usize,
+        further: impl IntoIterator<Item = &'a Parameter>,
+    ) -> Option<usize> {
+        let mut bytes = Vec::new();
+        let host_id = Parameter::HostId(self.host_id.clone());
+        for parameter in further {
+            parameter.put(&mut bytes).ok()?;
+        }
+        for parameter in [&host_id, &host_id] {
+            parameter.put(&mut bytes).ok()?;
+        }
+        MAX_LEN.checked_sub(len + bytes.len() + OTHERS_LEN)
     }
 
     /// A fresh SPI for packets from `peer`.
