@@ -235,7 +235,7 @@ impl Association {
         now: Instant,
         packet: &HipPacket,
         acks: &[u32],
-        is_unprocessed: bool,
+        (is_fresh, is_unprocessed): (bool, bool),
         between: Between,
     ) {
         let info = find!(packet, RegInfo).filter(|_| is_unprocessed);
@@ -258,6 +258,11 @@ impl Association {
             && !self.take_answers(local, now, packet, between)
         {
             self.note_refusal(local, now, UNAVAILABLE);
+        }
+        // The answer to any UPDATE: after a move, the relay sees this host elsewhere.
+        let is_relays = self.client.as_ref().is_some_and(|client| client.has(Service::RelayHip));
+        if is_fresh && is_relays && !acks.is_empty() && find!(packet, RegFrom).is_some() {
+            self.note_view(local, packet, between);
         }
     }
 

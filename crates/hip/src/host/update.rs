@@ -67,7 +67,8 @@ impl Association {
             self.note_heard(local, now, arrived, false);
         }
         let between = answered_between(local, between, arrival);
-        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_unprocessed, arrived);
+        let is_new = (is_fresh && arrival.via.is_none(), is_unprocessed);
+        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_new, arrived);
         if let Some(acks) = acks
             && self.take_acks(acks)
             && find!(packet, EchoRequestSigned).is_none()

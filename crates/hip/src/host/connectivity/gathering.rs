@@ -32,19 +32,22 @@ pub(super) fn gather(local: &Local) -> Vec<OwnCandidate> {
         }
     };
     usable.take(MOST_OWN).for_each(|it| add(CandidateKind::Host, (it, UDP_PORT), it));
-    let views = || local.relay_views.values().filter(|view| local.locators.contains(&view.base));
-    for view in views() {
-        view.seen_at.into_iter().for_each(|at| add(CandidateKind::ServerReflexive, at, view.base));
-    }
-    for view in views() {
-        view.relayed_at.into_iter().for_each(|at| add(CandidateKind::Relayed, at, view.base));
-    }
+    let is_there = |base: &IpAddr| local.locators.contains(base);
+    let views = || local.relay_views.values();
+    let seen = views().filter(|view| is_there(&view.base)).filter_map(|view| Some((view.seen_at?, view.base)));
+    seen.take(MOST_RELAYS).for_each(|(at, base)| add(CandidateKind::ServerReflexive, at, base));
+    // The relay forwards data to wherever this host is.
+    let relayed = views().filter_map(|view| {
+        let at = view.relayed_at?;
+        Some((at, Some(view.base).filter(is_there).or_else(|| local.source_for(at.0))?))
+    });
+    relayed.take(MOST_RELAYS).for_each(|(at, base)| add(CandidateKind::Relayed, at, base));
     candidates.truncate(MOST_CANDIDATES);
     candidates
 }
 
 /// The ENCRYPTED parameter with this host's candidates and relays, and with `hidden`, as far as there is room (RFC 9028 sections 4.3 and 4.5). The
-/// last candidates are left out first: with RSA identities an I2 may be too long for all.
+/// last candidates are left out first: with RSA identities an I2 may be too long for all. The relay comes first, which always works.
 pub(in crate::host) fn offer(
     local: &mut Local,
     keys: &SessionKeys,
@@ -69,8 +72,14 @@ pub(in crate::host) fn offer(
     let relays = local.relay_views.values().filter_map(|view| view.signalling_at).take(MOST_RELAYS);
     let relays = relays.map(|at| locator(LocatorTraffic::Signalling, CandidateKind::Relayed, (at, UDP_PORT), 0));
     let candidates = gather(local).into_iter().map(|it| locator(LocatorTraffic::Both, it.kind, it.at, it.priority));
-    let fitting = room.saturating_sub(ENCRYPTED_LEN) / CANDIDATE_LEN;
-    let locators: Vec<Locator> = candidates.chain(relays).take(fitting).collect();
+    let (mut locators, mut others): (Vec<Locator>, Vec<Locator>) = candidates.partition(is_relayed);
+    let mut relays: Vec<Locator> = relays.collect();
+    if locators.len() > 1 {
+        others.extend(locators.drain(1..));
+    }
+    locators.extend(relays.drain(..relays.len().min(1)));
+    locators.extend(others.into_iter().chain(relays));
+    locators.truncate(room.saturating_sub(ENCRYPTED_LEN) / CANDIDATE_LEN);
     let mut plain = Vec::new();
     if !locators.is_empty() {
         Parameter::LocatorSet(locators).put(&mut plain)?;
@@ -81,6 +90,10 @@ pub(in crate::host) fn offer(
     }
     let data = keys.cipher.encrypt(&keys.outbound.encryption, &plain, &mut *local.rng);
     Ok(Some(Parameter::Encrypted(Bytes::from(data.map_err(|_| Dropped::Encrypted)?))))
+}
+
+fn is_relayed(locator: &Locator) -> bool {
+    matches!(locator.kind, LocatorKind::Transport(it) if it.kind == CandidateKind::Relayed)
 }
 
 /// This host's candidate with this address.
