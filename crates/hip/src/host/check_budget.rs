@@ -7,7 +7,8 @@
 //! to the peer itself), and a little with time. Thus a host that moves honestly, however often, owes nothing in the end.
 //!
 //! Packets beyond the limits are not sent. One half of the limits is reserved for the first checks of announced addresses and for answers
-//! to announcements: packets that other hosts cause, by forged sources or by replays, do not use it up.
+//! to announcements: packets that other hosts cause, by forged sources or by replays, do not use it up. An eighth is for these, and for
+//! repetitions, whatever connectivity checks have used: those of candidates that do not answer are never credited.
 
 use holdover_base::{Duration, Instant};
 
@@ -26,6 +27,8 @@ pub(super) enum Cause {
     Announcement,
     /// A timer, data, or the source of a packet.
     Other,
+    /// Connectivity checks of an exchange.
+    Candidates,
 }
 
 /// Packets and their bytes.
@@ -63,11 +66,12 @@ impl CheckBudget {
     /// Whether another packet may be sent.
     pub(super) fn allows(&mut self, now: Instant, cause: Cause) -> bool {
         self.forgive(now);
-        let part = match cause {
-            Cause::Announcement => 1,
-            Cause::Other => 2,
+        let eighths = match cause {
+            Cause::Announcement => 8,
+            Cause::Other => 4,
+            Cause::Candidates => 3,
         };
-        self.owed.packets < MAX_PACKETS / part && self.owed.bytes < MAX_BYTES / u64::from(part)
+        self.owed.packets < MAX_PACKETS * eighths / 8 && self.owed.bytes < MAX_BYTES * u64::from(eighths) / 8
     }
 
     /// A packet was sent to an unverified address.
@@ -115,6 +119,14 @@ mod tests {
         assert_eq!(exhaust(&mut budget, now, Cause::Announcement, 250), 1);
         assert_eq!(exhaust(&mut budget, now + Duration::from_secs(10), Cause::Announcement, 250), 5);
         assert_eq!(exhaust(&mut budget, now + Duration::from_secs(9999), Cause::Other, 250), 64, "no credit piles up");
+    }
+
+    #[test]
+    fn connectivity_checks_leave_a_part() {
+        let (mut budget, now) = (CheckBudget::default(), Instant::from_secs(1000));
+        assert_eq!(exhaust(&mut budget, now, Cause::Candidates, 250), 48);
+        assert_eq!(exhaust(&mut budget, now, Cause::Other, 250), 16);
+        assert_eq!(exhaust(&mut budget, now, Cause::Candidates, 250), 0);
     }
 
     #[test]

@@ -248,14 +248,16 @@ impl Host {
     /// had no address.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         let had_none = self.local.locators.is_empty() && !locators.is_empty();
-        let has_changed = self.local.locators != locators;
-        self.local.locators = locators.to_vec();
+        let before = core::mem::replace(&mut self.local.locators, locators.to_vec());
+        let has_changed = before != locators;
         // Servers first: if both hosts have moved, the UPDATE of one of them reaches the server behind the other one's, and is forwarded.
         let (servers, others): (Vec<_>, Vec<_>) = self.associations.values_mut().partition(|it| it.client.is_some());
         for association in servers.into_iter().chain(others) {
             if has_changed {
                 association.reachability.reset();
-                association.connectivity.stop();
+                if !association.connectivity.outlasts(&before, locators) {
+                    association.stop_checks(&mut self.local, now);
+                }
             }
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));

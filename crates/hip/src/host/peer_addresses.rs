@@ -30,6 +30,8 @@ pub(super) struct PeerAddress {
     is_doubtful: bool,
     /// Connectivity checks have selected it for data.
     is_selected: bool,
+    /// It is a server that the peer itself has named.
+    is_named: bool,
 }
 
 impl PeerAddress {
@@ -45,6 +47,7 @@ impl PeerAddress {
             is_relay: false,
             is_doubtful: false,
             is_selected: false,
+            is_named: false,
         }
     }
 
@@ -62,6 +65,12 @@ impl PeerAddress {
         if self.is_relay {
             self.traffic = LocatorTraffic::Both;
         }
+    }
+
+    /// It is to be verified again.
+    const fn distrust(&mut self) {
+        (self.preferred, self.is_selected) = (false, false);
+        (self.status, self.is_doubtful) = (Status::Unverified, true);
     }
 
     fn takes_data(&self) -> bool {
@@ -115,6 +124,30 @@ impl PeerAddresses {
         }
         self.add_known(&[address]);
         self.addresses.iter_mut().filter(|it| it.address == address).for_each(|it| it.is_relay = true);
+    }
+
+    /// The peer names its servers in an exchange: they replace those of the last one, and unused addresses only if the peer has left them.
+    pub(super) fn name_relays(&mut self, relays: &[IpAddr]) {
+        self.addresses.retain(|it| !it.is_named || it.status == Status::Active);
+        for &relay in relays {
+            if self.get(relay).is_some() {
+                self.add_relay(relay);
+                continue;
+            }
+            let left = self.addresses.iter().position(|it| it.status == Status::Deprecated);
+            if let Some(index) = left.filter(|_| self.addresses.len() >= MAX_ADDRESSES) {
+                self.addresses.remove(index);
+            }
+            if self.addresses.len() < MAX_ADDRESSES {
+                self.add_relay(relay);
+                self.addresses.iter_mut().filter(|it| it.address == relay).for_each(|it| it.is_named = true);
+            }
+        }
+    }
+
+    /// Whether the peer itself has named this server.
+    pub(super) fn is_named(&self, address: IpAddr) -> bool {
+        self.get(address).is_some_and(|it| it.is_named)
     }
 
     /// Servers that forward packets to the peer.
@@ -361,12 +394,27 @@ impl PeerAddresses {
         }
     }
 
-    /// Data takes this verified address from now on, which was nominated or has succeeded first.
+    /// Data takes this verified address from now on, which was nominated or has succeeded first. A relay forwards data until the peer is
+    /// verified at another address.
     pub(super) fn prefer(&mut self, address: IpAddr) {
+        let is_relay = self.is_relay(address);
         for entry in &mut self.addresses {
-            (entry.preferred, entry.is_selected) =
-                (entry.address == address && !entry.is_relay, entry.address == address);
+            let is_chosen = entry.address == address && !is_relay;
+            (entry.preferred, entry.is_selected) = (is_chosen, is_chosen);
+            if is_relay && !entry.is_relay && entry.status == Status::Active {
+                entry.distrust();
+            }
         }
+    }
+
+    /// The peer has answered at this address, but no more.
+    pub(super) fn distrust(&mut self, address: IpAddr) {
+        self.addresses.iter_mut().filter(|it| it.address == address && !it.is_relay).for_each(PeerAddress::distrust);
+    }
+
+    /// No pair of addresses is selected.
+    pub(super) fn deselect(&mut self) {
+        self.addresses.iter_mut().for_each(|it| it.is_selected = false);
     }
 
     /// No data is sent through relays, until the peer moves or there is another exchange.
@@ -406,5 +454,39 @@ impl Status {
             Self::Unverified => 1,
             Self::Deprecated => 2,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_that_was_selected_is_used_until_the_peer_is_verified_elsewhere() {
+        let [relay, former, direct] = ["203.0.113.3", "198.51.100.1", "198.51.100.2"].map(|it| it.parse().unwrap());
+        let (mut addresses, now) = (PeerAddresses::default(), Instant::from_secs(1000));
+        addresses.add_relay(relay);
+        [relay, former].into_iter().for_each(|it| addresses.verify(it));
+        addresses.prefer(relay);
+        let data = |addresses: &mut PeerAddresses| addresses.for_data(now, 100, |_| true);
+        assert_eq!(data(&mut addresses), Some(relay));
+        addresses.verify(direct);
+        assert_eq!(data(&mut addresses), Some(direct));
+    }
+
+    /// A hostile peer names servers in each exchange.
+    #[test]
+    fn servers_that_the_peer_names_replace_the_last_ones() {
+        let configured: Vec<IpAddr> = (1..=4).map(|n| [198, 51, 100, n].into()).collect();
+        let mut addresses = PeerAddresses::default();
+        addresses.add_known(&configured);
+        addresses.add_relay([203, 0, 113, 3].into());
+        for n in 0..50 {
+            addresses.name_relays(&[[192, 0, 2, 2 * n].into(), [192, 0, 2, 2 * n + 1].into()]);
+        }
+        assert!(configured.iter().all(|it| addresses.status(*it).is_some()));
+        let relays: Vec<IpAddr> = addresses.relays().collect();
+        assert_eq!(relays, [[203, 0, 113, 3], [192, 0, 2, 98], [192, 0, 2, 99]].map(IpAddr::from));
+        assert_eq!(relays.iter().filter(|it| addresses.is_named(**it)).count(), 2);
     }
 }

@@ -37,7 +37,9 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 impl Association {
     /// Announces this host's locators if the peer knows others.
     pub(super) fn announce_if_moved(&mut self, local: &mut Local, now: Instant) {
-        if self.is_usable() && !local.locators.is_empty() && self.updates.announced != local.locators {
+        // During connectivity checks the peer has this host's candidates.
+        let is_due = self.is_usable() && !self.connectivity.is_checking();
+        if is_due && !local.locators.is_empty() && self.updates.announced != local.locators {
             self.announce(local, now);
         }
     }
@@ -47,11 +49,12 @@ impl Association {
     pub(super) fn announce(&mut self, local: &mut Local, now: Instant) {
         let id = self.updates.next_id();
         self.updates.announced = local.locators.clone();
+        self.connectivity.announce_at = None;
         self.updates.announcement = Some(Outgoing::new(local, now, id));
         // In seconds on the wire: a shorter lifetime is over at once.
         let lifetime = Some(local.config.locator_lifetime).filter(|it| it.as_secs() > 0);
         self.updates.renew_at = lifetime.map(|lifetime| now + lifetime / 2);
-        self.send_announcement(local, id, 0);
+        self.send_announcement(local, now, id, 0);
         self.renew_permissions(now);
         self.check_reachable(local, now);
     }
@@ -184,12 +187,16 @@ impl Association {
     fn announcement(&self, local: &mut Local, id: u32) -> Option<Builder> {
         let info = self.current_keys()?;
         let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
-        let locators = local.locators.iter().take(8).enumerate();
-        let locators = locators.map(|(index, &it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
+        // First that of the pair which connectivity checks have selected.
+        let selected = self.connectivity.selected.filter(|path| !path.is_relayed && local.locators.contains(&path.own));
+        let selected = selected.map(|path| path.own);
+        let others = local.locators.iter().copied().filter(|it| Some(*it) != selected);
+        let locators = selected.into_iter().chain(others).take(8).enumerate();
+        let locators = locators.map(|(index, it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
         self.update(local, vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)]).ok()
     }
 
-    fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
+    fn send_announcement(&mut self, local: &mut Local, now: Instant, id: u32, attempt: u32) {
         let path = self.control_path(local, attempt);
         let dst = path.map(|(_, dst)| dst);
         self.updates.announced_to = dst;
@@ -198,7 +205,14 @@ impl Association {
         if attempt == 0 {
             // The peer may have moved as well: its servers know its address (RFC 8046 section 3.2.3).
             let servers: Vec<IpAddr> = self.peer_addresses.relays().filter(|it| Some(*it) != dst).collect();
-            servers.into_iter().for_each(|server| local.send(&builder, server));
+            for server in servers {
+                if !self.peer_addresses.is_named(server) {
+                    local.send(&builder, server);
+                } else if self.may_send_to(now, server, Cause::Other) {
+                    self.charge(server, &builder);
+                    local.send(&builder, server);
+                }
+            }
         }
     }
 
@@ -225,7 +239,11 @@ impl Association {
         }
         if self.peer_addresses.in_use() != before {
             self.reachability.reset();
-            self.connectivity.stop();
+            // The peer has further addresses, but stays where the checks have found it.
+            let pair = self.connectivity.nominated.or(self.connectivity.selected);
+            if !pair.is_some_and(|path| !path.is_relayed && self.peer_addresses.is_preferred(path.peer.0)) {
+                self.connectivity.stop(now);
+            }
         }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
         (self.updates.restarts, self.updates.lost_restarts) = Default::default();
@@ -309,7 +327,7 @@ impl Association {
         if let Some(mut outgoing) = self.updates.announcement.take_if(|it| it.at <= now) {
             match outgoing.again(local, now, self.updates.own_ids()) {
                 Some(id) => {
-                    self.send_announcement(local, id, outgoing.attempts);
+                    self.send_announcement(local, now, id, outgoing.attempts);
                     self.updates.announcement = Some(outgoing);
                 }
                 None => {

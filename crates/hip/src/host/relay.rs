@@ -81,7 +81,8 @@ impl Host {
             let Some(association) = self.associations.get(&peer).filter(|association| association.is_usable()) else {
                 continue;
             };
-            if is_server && association.relayed.is_none() && association.peer_addresses.has_active_relay() {
+            let is_unseen = is_server && association.relayed.is_none() && association.peer_addresses.has_active_relay();
+            if is_unseen && self.is_common_relay(sender, association) {
                 // The exchange took place before this host was a client: the peer's answer contains its address as seen by the relay.
                 if let Some(association) = self.associations.get_mut(&peer) {
                     association.announce(&mut self.local, now);
@@ -106,6 +107,16 @@ impl Host {
         }
     }
 
+    /// Whether a server relays packets to this host, and those to a peer go through it. During connectivity checks both hosts have the other
+    /// one's candidates.
+    fn is_common_relay(&self, server: Hit, peer: &Association) -> bool {
+        let server = self.associations.get(&server);
+        let is_relay = server.and_then(|it| it.client.as_ref()).is_some_and(|client| client.has(Service::RelayHip));
+        let is_on_path = |at: IpAddr| peer.peer_addresses.is_relay(at) && peer.peer_addresses.is_active(at);
+        let mut at = server.into_iter().flat_map(|it| it.peer_addresses.iter()).map(|it| it.address);
+        is_relay && !peer.connectivity.is_checking() && at.any(is_on_path)
+    }
+
     /// A HIP packet for another host: forwards it to a client, or on behalf of a client.
     pub(super) fn forward(
         &mut self,
@@ -127,15 +138,15 @@ impl Host {
             // Another server has forwarded it: no chains of servers.
             return Err(Dropped::Value { kind: kind::FROM });
         }
-        if is_relayed {
-            self.require_nat_mode(now, received, packet)?;
-        }
         if !is_relayed && let Some(echo_request) = check_alone(&received.packet) {
             // A client that announces this server's address as its own would pass the check of it, and have data sent here.
             return Err(Dropped::Value { kind: echo_request });
         }
         if !self.local.registry.allows_hip(now, receiver, limit) {
             return Err(Dropped::Overload);
+        }
+        if is_relayed {
+            self.require_nat_mode(now, received, packet)?;
         }
         let (src, dst) = self.path_to_client(receiver).ok_or(Dropped::UnknownPeer)?;
         let keys = self.associations.get(&receiver).and_then(|it| it.secured.as_ref()).map(|secured| &secured.keys);
@@ -202,7 +213,15 @@ impl Host {
             return Ok(());
         }
         let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
-        self.local.notify_refusal(now, sender, received, kind, (packet.dst, packet.src))?;
+        let is_complete = match packet_type {
+            PacketType::I2 => {
+                find!(received.packet, Solution).is_some() && find!(received.packet, HipSignature).is_some()
+            }
+            _ => find!(received.packet, HipSignature2).is_some(),
+        };
+        if is_complete {
+            self.local.notify_refusal(now, sender, received, kind, (packet.dst, packet.src))?;
+        }
         Err(Dropped::Missing { kind: kind::NAT_TRAVERSAL_MODE })
     }
 
@@ -325,6 +344,18 @@ impl Association {
         }
         local.events.push_back(Event::PeerCandidate { peer: self.peer, address, port });
         if !is_checked && !self.is_asking(address) {
+            self.peer_addresses.add_known(&[address]);
+            self.ask_at(local, now, address);
+        }
+    }
+
+    /// This host has moved: the checks end, and the peer's address as the relay sees it is checked, if that has not been done yet.
+    pub(super) fn stop_checks(&mut self, local: &mut Local, now: Instant) {
+        let was_checking = self.connectivity.is_checking();
+        self.connectivity.stop(now);
+        let seen = self.relayed.map(|relayed| relayed.from).filter(|(_, port)| was_checking && *port != 0);
+        let Some((address, _)) = seen else { return };
+        if self.is_usable() && local.source_for(address).is_some() && !self.peer_addresses.is_active(address) {
             self.peer_addresses.add_known(&[address]);
             self.ask_at(local, now, address);
         }

@@ -15,7 +15,10 @@ use super::via::ReplyVia;
 use crate::codec::Locator;
 
 pub(super) use self::candidates::{Endpoint, MOST_CANDIDATES, MOST_RELAYS, OwnCandidate, RelayView, priority, read};
-pub(super) use self::pairs::{Checklist, MOST_SENDS, PairState, Path, Transaction};
+pub(super) use self::pairs::{Checklist, MOST_SENDS, Pair, PairState, Path, Transaction};
+
+/// The time from the end of the checks until further addresses are announced.
+const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
 
 /// Ta of a host that names none (RFC 9028 section 4.4).
 pub(super) const DEFAULT_TA: Duration = Duration::from_millis(50);
@@ -28,6 +31,10 @@ pub(super) struct Connectivity {
     /// Until they are concluded.
     pub(super) checklist: Option<Checklist>,
     pub(super) ends_at: Instant,
+    /// Whether the peer has named its candidates, and none of a relay.
+    pub(super) has_no_relayed: bool,
+    /// When this host's further addresses are announced, of which a peer forgets those that the checks have not selected.
+    pub(super) announce_at: Option<Instant>,
     /// The nomination in flight: the controlling host's, or the controlled one's answer to it.
     pub(super) nomination: Option<Nomination>,
     /// The pair that the controlling host has nominated, until the peer is verified there.
@@ -50,9 +57,25 @@ pub(super) enum Role {
 
 impl Connectivity {
     /// The addresses of a host have changed: ends the checks, and forgets which pair works.
-    pub(super) fn stop(&mut self) {
-        (self.checklist, self.nomination) = (None, None);
+    pub(super) fn stop(&mut self, now: Instant) {
+        self.end_checks(now);
+        self.nomination = None;
         (self.nominated, self.selected) = (None, None);
+    }
+
+    /// There are no more checks. What the nomination has yet to tell the peer comes first.
+    pub(super) fn end_checks(&mut self, now: Instant) {
+        if self.checklist.take().is_some() {
+            self.announce_at = Some(now + ANNOUNCE_AFTER);
+        }
+    }
+
+    /// Whether the checks continue when this host has these addresses: those of all pairs, the same one first.
+    pub(super) fn outlasts(&self, before: &[IpAddr], locators: &[IpAddr]) -> bool {
+        let mut pairs = self.checklist.iter().flat_map(|list| &list.pairs);
+        self.checklist.is_some()
+            && before.first() == locators.first()
+            && pairs.all(|pair| locators.contains(&pair.path.own))
     }
 
     /// The locators that the peer announces, as this mode has them: candidates are addresses.

@@ -21,8 +21,11 @@ const LEAST_RTO: Duration = Duration::from_secs(1);
 pub(in crate::host) const MOST_SENDS: u32 = 4;
 /// How long better pairs may follow the first direct one: a repetition of their checks, and its answer.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// The most pairs of an association (RFC 9028 section 4.6.2), those included that the peer's checks add.
-const MOST_PAIRS: usize = 100;
+/// The most pairs of an association, those included that the peer's checks add; RFC 9028 section 4.6.2 recommends at most 100. Repetitions
+/// are that many IDs of UPDATEs apart at most, and the peer remembers 64.
+const MOST_PAIRS: usize = 64;
+/// How long checks wait that the budget does not allow.
+const POSTPONED_FOR: Duration = Duration::from_millis(500);
 
 /// A check in flight: an UPDATE that keeps its ID when it is repeated.
 #[derive(Clone, Debug)]
@@ -41,7 +44,7 @@ impl Transaction {
     /// It is sent now.
     pub(in crate::host) fn note_sent(&mut self, now: Instant, rto: Duration) {
         self.at = now + rto.saturating_shl(self.sends);
-        self.sends += 1;
+        self.sends = self.sends.saturating_add(1);
     }
 
     /// Whether all of this many transmissions had no answer.
@@ -148,6 +151,8 @@ impl Checklist {
     /// A check of the peer has arrived on a path: this host checks it at once (RFC 8445 sections 7.3.1.3 and 7.3.1.4). A path that was not
     /// known has a peer-reflexive candidate of the peer with this priority.
     pub(in crate::host) fn trigger(&mut self, path: Path, own_priority: u32, peer_priority: u32) {
+        // A relay has the least type preference, whatever the check says.
+        let own_priority = if path.is_relayed { own_priority & 0x00ff_ffff } else { own_priority };
         self.add(path, own_priority, peer_priority);
         let Some(index) = self.index(path.own, path.peer) else { return };
         let pair = &mut self.pairs[index];
@@ -171,8 +176,8 @@ impl Checklist {
         due.into_iter().chain(repeated).min()
     }
 
-    /// The pair to be checked now, if there is one.
-    pub(in crate::host) fn next(&mut self, now: Instant) -> Option<usize> {
+    /// The pair to be checked now, if there is one. Those to which nothing may be sent wait.
+    pub(in crate::host) fn next(&mut self, now: Instant, may_send: impl Fn(&Pair) -> bool) -> Option<usize> {
         for pair in self.pairs.iter_mut().filter(|pair| pair.state == PairState::InProgress) {
             if pair.transaction.as_ref().is_none_or(|it| it.is_over(now, MOST_SENDS)) {
                 pair.state = PairState::Failed;
@@ -181,17 +186,23 @@ impl Checklist {
         if now < self.next_at {
             return None;
         }
-        while let Some(path) = self.triggered.pop_front() {
-            let index = self.index(path.own, path.peer);
-            if index.is_some_and(|index| self.pairs[index].state == PairState::Waiting) {
-                return index;
-            }
-        }
-        let waiting = self.pairs.iter().position(|pair| pair.state == PairState::Waiting);
+        let is_waiting = |pair: &Pair| pair.state == PairState::Waiting;
         let is_due = |pair: &Pair| {
             pair.state == PairState::InProgress && pair.transaction.as_ref().is_some_and(|it| it.at <= now)
         };
-        waiting.or_else(|| self.pairs.iter().position(is_due))
+        let of = |pairs: &[Pair], path: &Path| pairs.iter().position(|pair| pair.path == *path);
+        let pairs = &self.pairs;
+        self.triggered.retain(|path| of(pairs, path).is_some_and(|index| is_waiting(&pairs[index])));
+        let triggered = self.triggered.iter().filter_map(|path| of(pairs, path)).find(|&index| may_send(&pairs[index]));
+        let waiting = || pairs.iter().position(|pair| is_waiting(pair) && may_send(pair));
+        let due = || pairs.iter().position(|pair| is_due(pair) && may_send(pair));
+        let next = triggered.or_else(waiting).or_else(due);
+        match next.map(|index| pairs[index].path) {
+            Some(path) => self.triggered.retain(|it| *it != path),
+            None if pairs.iter().any(|pair| is_waiting(pair) || is_due(pair)) => self.next_at = now + POSTPONED_FOR,
+            None => {}
+        }
+        next
     }
 
     /// The check of a pair is sent now: `fresh` is its ID and nonce, unless it repeats an earlier transmission. Returns those sent.
@@ -247,15 +258,29 @@ impl Checklist {
         self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| acks.contains(&it.id))
     }
 
-    /// The pair of the highest priority that has succeeded.
+    /// The pair of the highest priority that has succeeded, a relayed one only if there is no other.
     pub(in crate::host) fn best(&self) -> Option<Path> {
-        self.pairs.iter().find(|pair| pair.state == PairState::Succeeded).map(|pair| pair.path)
+        let mut succeeded = self.pairs.iter().filter(|pair| pair.state == PairState::Succeeded).map(|pair| pair.path);
+        succeeded.clone().find(|path| !path.is_relayed).or_else(|| succeeded.next())
     }
 
-    /// Whether a pair may still succeed, of those before the first that has.
+    /// Whether a pair may still succeed that is better than the best that has.
     pub(in crate::host) fn may_improve(&self) -> bool {
-        let open = self.pairs.iter().take_while(|pair| pair.state != PairState::Succeeded);
-        open.into_iter().any(|pair| pair.state != PairState::Failed)
+        let best = self.best();
+        let is_open = |pair: &&Pair| matches!(pair.state, PairState::Waiting | PairState::InProgress);
+        let is_better = |pair: &Pair| match best {
+            Some(best) if best.is_relayed == pair.path.is_relayed => {
+                self.pairs.iter().position(|it| it.path == pair.path) < self.pairs.iter().position(|it| it.path == best)
+            }
+            Some(best) => best.is_relayed,
+            None => true,
+        };
+        self.pairs.iter().filter(is_open).any(is_better)
+    }
+
+    /// Whether the peer has answered on this path.
+    pub(in crate::host) fn has_succeeded(&self, path: Path) -> bool {
+        self.pairs.iter().any(|pair| pair.path == path && pair.state == PairState::Succeeded)
     }
 
     /// When the best pair is nominated, if it is a direct one, whatever else is in progress.
@@ -269,9 +294,10 @@ impl Checklist {
         self.pairs.iter().all(|pair| pair.state == PairState::Failed)
     }
 
-    pub(in crate::host) fn fail(&mut self, path: Path) {
+    /// A pair that has succeeded does not answer now.
+    pub(in crate::host) fn check_anew(&mut self, path: Path) {
         let same = self.pairs.iter_mut().filter(|pair| pair.path == path);
-        same.for_each(|pair| (pair.state, pair.transaction) = (PairState::Failed, None));
+        same.for_each(|pair| (pair.state, pair.transaction) = (PairState::Waiting, None));
     }
 }
 
@@ -316,7 +342,7 @@ mod tests {
         let (start, mut sent) = (*now, Vec::new());
         while let Some(at) = list.poll_timeout().filter(|at| *at <= end) {
             *now = at.max(*now);
-            let Some(index) = list.next(*now) else { continue };
+            let Some(index) = list.next(*now, |_| true) else { continue };
             sent.push((now.saturating_since(start).as_millis(), list.pairs[index].path.peer.0));
             let id = sent.len() as u32;
             list.note_sent(*now, index, || (id, [id as u8; 16]));
@@ -355,7 +381,7 @@ mod tests {
         let mut list = list(now);
         let path = Path { own: address("10.0.0.1"), peer: (address("198.51.100.2"), 40_000), is_relayed: false };
         list.trigger(path, priority(CandidateKind::Host, 0), priority(CandidateKind::PeerReflexive, 0));
-        let index = list.next(now).unwrap();
+        let index = list.next(now, |_| true).unwrap();
         assert_eq!(list.pairs[index].path, path);
         list.note_sent(now, index, || (1, [1; 16]));
         // The port is another candidate.
@@ -373,8 +399,42 @@ mod tests {
         run(&mut list, &mut now, Instant::from_secs(1030));
         let path = list.pairs[0].path;
         list.trigger(path, 1, 1);
-        assert_eq!(list.next(now), Some(0));
+        assert_eq!(list.next(now, |_| true), Some(0));
         assert_eq!(list.note_sent(now, 0, || (77, [7; 16])), (77, [7; 16]));
+    }
+
+    /// A check that arrives through a relay which is no candidate.
+    #[test]
+    fn a_direct_pair_is_better_than_any_relayed_one() {
+        let now = Instant::from_secs(1000);
+        let mut list = list(now);
+        let relay = Path { own: address("10.0.0.1"), peer: (address("203.0.113.77"), 10_500), is_relayed: true };
+        list.trigger(relay, priority(CandidateKind::Host, 0), priority(CandidateKind::PeerReflexive, 0));
+        let index = list.index(relay.own, relay.peer).unwrap();
+        assert!(list.pairs[..index].iter().any(|pair| pair.path.peer.0 == address("198.51.100.2")));
+        for path in [relay, list.pairs[index - 1].path] {
+            let index = list.index(path.own, path.peer).unwrap();
+            list.note_sent(now, index, || (1, [1; 16]));
+            assert!(list.succeed(now, path.own, path.peer, &[1; 16]).is_some());
+            assert!(list.has_succeeded(path) && list.best() == Some(path) && list.may_improve());
+        }
+    }
+
+    #[test]
+    fn checks_that_may_not_be_sent_wait() {
+        let mut now = Instant::from_secs(1000);
+        let mut list = list(now);
+        let last = list.pairs.len() - 1;
+        let relay = list.pairs[last].path;
+        assert_eq!(list.next(now, |pair| pair.path == relay), Some(last));
+        list.note_sent(now, last, || (1, [1; 16]));
+        for _ in 0..100 {
+            now = list.poll_timeout().unwrap().max(now);
+            assert_eq!(list.next(now, |pair| pair.path == relay && pair.state == PairState::Waiting), None);
+        }
+        assert!(now >= Instant::from_secs(1030), "not again and again");
+        assert!(list.pairs[..last].iter().all(|pair| pair.state == PairState::Waiting && pair.transaction.is_none()));
+        assert_eq!(list.next(now + TA * 20, |_| true), Some(0));
     }
 
     #[test]

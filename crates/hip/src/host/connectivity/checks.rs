@@ -8,8 +8,9 @@ use holdover_base::Instant;
 use super::super::address::is_reachable;
 use super::super::association::Association;
 use super::super::check_budget::{Amount, Cause};
-use super::super::checklist::{Endpoint, Path, Role};
+use super::super::checklist::{Endpoint, Pair, Path, Role};
 use super::super::local::{Local, find};
+use super::super::peer_addresses::PeerAddresses;
 use super::super::update_ids::Arrived;
 use super::super::via::{RelayTarget, Relayed, UDP};
 use super::super::{Arrival, Dropped, Event};
@@ -36,12 +37,20 @@ impl Association {
         if !self.is_usable() {
             return None;
         }
-        if let Some(nomination) = &connectivity.nomination {
-            return Some(nomination.transaction.at);
-        }
-        let list = connectivity.checklist.as_ref()?;
-        let settled_at = (connectivity.role == Some(Role::Controlling)).then(|| list.settled_at()).flatten();
-        list.poll_timeout().into_iter().chain(settled_at).chain([connectivity.ends_at]).min()
+        let is_controlling = connectivity.role == Some(Role::Controlling);
+        let list = connectivity.checklist.as_ref();
+        let next = match &connectivity.nomination {
+            // The controlling host's own is over in time.
+            Some(nomination) => {
+                let ends_at = list.filter(|_| !is_controlling).map(|_| connectivity.ends_at);
+                ends_at.into_iter().chain([nomination.transaction.at]).min()
+            }
+            None => list.and_then(|list| {
+                let settled_at = is_controlling.then(|| list.settled_at()).flatten();
+                list.poll_timeout().into_iter().chain(settled_at).chain([connectivity.ends_at]).min()
+            }),
+        };
+        next.into_iter().chain(connectivity.announce_at).min()
     }
 
     /// Sends the check that is due, and concludes the checks if there is nothing left to check.
@@ -49,12 +58,26 @@ impl Association {
         if self.checks_deadline().is_none_or(|at| at > now) {
             return Ok(());
         }
-        if self.connectivity.nomination.is_some() {
-            return self.nominate_again(local, now);
+        if self.connectivity.announce_at.take_if(|at| *at <= now).is_some() {
+            match local.locators.len() {
+                0 | 1 => self.announce_if_moved(local, now),
+                _ => self.announce(local, now),
+            }
         }
-        let due = self.connectivity.checklist.as_mut().and_then(|list| list.next(now));
-        if let Some(index) = due {
-            self.send_check(local, now, index)?;
+        if let Some(nomination) = &self.connectivity.nomination {
+            if nomination.transaction.at <= now {
+                return self.nominate_again(local, now);
+            }
+            return if now >= self.connectivity.ends_at { self.conclude(local, now) } else { Ok(()) };
+        }
+        if self.connectivity.checklist.is_some() {
+            let is_allowed = self.check_budget.allows(now, Cause::Candidates);
+            let addresses = &self.peer_addresses;
+            let may_send = |pair: &Pair| is_allowed || is_relay_in_use(addresses, pair.path);
+            let due = self.connectivity.checklist.as_mut().and_then(|list| list.next(now, may_send));
+            if let Some(index) = due {
+                self.send_check(local, now, index)?;
+            }
         }
         self.conclude(local, now)
     }
@@ -76,10 +99,13 @@ impl Association {
     /// Sends an UPDATE on a path, in UDP to its port, as far as the budget allows. Returns what it was charged with.
     pub(super) fn send_on_path(&mut self, local: &mut Local, now: Instant, mut update: Builder, path: Path) -> Amount {
         let (address, port) = path.peer;
-        if !self.may_send_to(now, address, Cause::Other) {
+        // Other ports of the peer's address may be those of other hosts behind the same translator.
+        let has_answered = self.connectivity.selected == Some(path)
+            || self.connectivity.checklist.as_ref().is_some_and(|list| list.has_succeeded(path));
+        let is_verified = has_answered || is_relay_in_use(&self.peer_addresses, path);
+        if !is_verified && !self.check_budget.allows(now, Cause::Candidates) {
             return Amount::default();
         }
-        let is_verified = self.peer_addresses.is_active(address);
         let charged = if is_verified { Amount::default() } else { Amount::packet(update.wire_len()) };
         self.check_budget.charge(charged);
         if let Some(via) = &self.connectivity.reply_via {
@@ -160,7 +186,7 @@ impl Association {
         let peer = (src, port.unwrap_or_default());
         if let Some(nomination) = self.connectivity.nomination.take_if(|it| it.transaction.nonce[..] == echo[..]) {
             if (nomination.path.own, nomination.path.peer) == (own, peer) {
-                self.select(local, nomination.path);
+                self.select(local, now, nomination.path);
             } else {
                 self.connectivity.nomination = Some(nomination);
             }
@@ -171,16 +197,16 @@ impl Association {
         };
         if let Some((path, sent)) = list.succeed(now, own, peer, echo) {
             self.check_budget.credit(sent);
-            self.note_success(local, path);
+            self.note_success(local, now, path);
             self.conclude(local, now)?;
         }
         Ok(true)
     }
 
     /// A pair works. Data takes it if it is the best one that does.
-    fn note_success(&mut self, local: &mut Local, path: Path) {
+    fn note_success(&mut self, local: &mut Local, now: Instant, path: Path) {
         if self.connectivity.nominated == Some(path) {
-            return self.select(local, path);
+            return self.select(local, now, path);
         }
         let address = path.peer.0;
         if path.is_relayed {
@@ -188,10 +214,23 @@ impl Association {
         }
         self.peer_addresses.verify(address);
         let best = self.connectivity.checklist.as_ref().and_then(|list| list.best());
-        if best == Some(path) && !path.is_relayed {
+        if best == Some(path) {
+            self.use_meanwhile(local, path);
+        }
+    }
+
+    /// Data takes the best pair that has answered so far, if it is a direct one.
+    pub(super) fn use_meanwhile(&mut self, local: &mut Local, path: Path) {
+        if !path.is_relayed {
+            let address = path.peer.0;
             self.connectivity.selected = Some(path);
             self.peer_addresses.prefer(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
         }
     }
+}
+
+/// Whether the path is that of a relay which has forwarded packets of the peer.
+fn is_relay_in_use(addresses: &PeerAddresses, path: Path) -> bool {
+    path.is_relayed && addresses.is_relay(path.peer.0) && addresses.is_active(path.peer.0)
 }

@@ -44,13 +44,12 @@ impl Association {
         locators: &[Locator],
     ) {
         let (peer, relays) = read(locators, &local.locators);
-        relays.into_iter().for_each(|relay| self.peer_addresses.add_relay(relay));
-        // The peer has the candidates of this host; there is nothing to announce.
-        self.updates.announced.clone_from(&local.locators);
+        self.peer_addresses.name_relays(&relays);
+        let has_no_relayed = !peer.is_empty() && peer.iter().all(|it| it.kind != CandidateKind::Relayed);
         let checklist = Checklist::new(now, is_controlling, ta, &gather(local), &peer);
         let role = if is_controlling { Role::Controlling } else { Role::Controlled };
         let (role, checklist, ends_at) = (Some(role), Some(checklist), now + AT_MOST);
-        self.connectivity = Connectivity { role, checklist, ends_at, ..Connectivity::default() };
+        self.connectivity = Connectivity { role, checklist, ends_at, has_no_relayed, ..Connectivity::default() };
     }
 
     /// This host's relay has forwarded a packet of the peer: adds the peer's candidate as the relay sees it, and this host's relayed candidate,

@@ -22,12 +22,17 @@ impl Association {
     pub(super) fn conclude(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
         let Some(list) = &self.connectivity.checklist else { return Ok(()) };
         let (best, is_last) = (list.best(), now >= self.connectivity.ends_at);
-        if best.is_none() && (is_last || list.has_failed()) {
-            return self.report_failure(local);
+        let is_nominated = self.connectivity.nomination.is_some();
+        if best.is_none() && !is_nominated && (is_last || list.has_failed()) {
+            return self.report_failure(local, now);
         }
         if self.connectivity.role == Some(Role::Controlled) {
-            // The controlling host has not nominated any: data stays where it is.
-            self.connectivity.checklist.take_if(|_| is_last);
+            if is_last {
+                // No pair works for the controlling host, unless it has nominated one just now.
+                let unused = best.filter(|_| !is_nominated);
+                unused.into_iter().for_each(|path| self.leave(local, path));
+                self.connectivity.end_checks(now);
+            }
             return Ok(());
         }
         let is_settled = list.settled_at().is_some_and(|at| at <= now);
@@ -50,11 +55,8 @@ impl Association {
         let is_controlling = self.connectivity.role == Some(Role::Controlling);
         let most = if is_controlling { MOST_SENDS } else { MOST_CONFIRMATIONS };
         if nomination.transaction.is_over(now, most) {
-            if is_controlling && let Some(list) = &mut self.connectivity.checklist {
-                list.fail(path);
-                return self.conclude(local, now);
-            }
-            return Ok(());
+            self.leave(local, path);
+            return self.conclude(local, now);
         }
         let rto = self.connectivity.checklist.as_ref().map_or(Duration::from_secs(1), Checklist::rto);
         nomination.transaction.note_sent(now, rto);
@@ -69,7 +71,7 @@ impl Association {
     }
 
     /// The peer nominates a pair: returns what the answer contains beside the response (RFC 9028 section 4.6.3). It takes effect once the peer was
-    /// verified there: by a check before or later, or by its answer to this one. The controlling host ignores nominations.
+    /// verified there: by a check before or later, or by its answer to this one.
     pub(super) fn take_nomination(
         &mut self,
         local: &mut Local,
@@ -78,6 +80,11 @@ impl Association {
         is_new: bool,
     ) -> Vec<Parameter> {
         if self.connectivity.role != Some(Role::Controlled) {
+            // The controlled host asks for a confirmation: it has received the nomination, and its answer was lost.
+            let is_answer = |it: &mut Nomination| is_new && it.path == path;
+            if self.connectivity.nomination.take_if(is_answer).is_some() {
+                self.select(local, now, path);
+            }
             return Vec::new();
         }
         let is_pending = self.connectivity.nomination.as_ref().is_some_and(|it| it.path == path);
@@ -86,23 +93,40 @@ impl Association {
             let list = self.connectivity.checklist.as_ref();
             let pair = list.and_then(|list| Some(&list.pairs[list.index(path.own, path.peer)?]));
             if pair.is_some_and(|pair| pair.state == PairState::Succeeded) {
-                self.select(local, path);
+                self.select(local, now, path);
             }
-            let transaction = Transaction::new(self.updates.next_id(), local.random(), now);
+            let mut transaction = Transaction::new(self.updates.next_id(), local.random(), now);
+            transaction.note_sent(now, Duration::from_secs(1));
             self.connectivity.nomination = Some(Nomination { path, transaction });
         }
-        let Some(nomination) = self.connectivity.nomination.as_mut().filter(|it| it.path == path) else {
-            return vec![Parameter::Nominate];
-        };
-        nomination.transaction.note_sent(now, Duration::from_secs(1));
-        request(&nomination.transaction)
+        // Repetitions, which anyone can send, leave its timer alone.
+        let nomination = self.connectivity.nomination.as_ref().filter(|it| it.path == path);
+        nomination.map_or_else(|| vec![Parameter::Nominate], |nomination| request(&nomination.transaction))
+    }
+
+    /// A pair that has answered before does no more: data leaves it. It is checked once more, as all transmissions may be lost on a path that
+    /// works.
+    fn leave(&mut self, local: &mut Local, path: Path) {
+        if let Some(list) = &mut self.connectivity.checklist {
+            list.check_anew(path);
+        }
+        self.connectivity.nominated.take_if(|nominated| *nominated == path);
+        if self.connectivity.selected.take_if(|selected| *selected == path).is_some() && !path.is_relayed {
+            self.peer_addresses.distrust(path.peer.0);
+            let best = self.connectivity.checklist.as_ref().and_then(|list| list.best());
+            if let Some(best) = best.filter(|best| !best.is_relayed) {
+                self.peer_addresses.verify(best.peer.0);
+                self.use_meanwhile(local, best);
+            }
+        }
     }
 
     /// Both hosts use a pair from now on.
-    pub(super) fn select(&mut self, local: &mut Local, path: Path) {
+    pub(super) fn select(&mut self, local: &mut Local, now: Instant, path: Path) {
         let is_known = self.connectivity.selected == Some(path) && self.connectivity.checklist.is_none();
         let (peer, (address, port)) = (self.peer, path.peer);
-        (self.connectivity.checklist, self.connectivity.nominated) = (None, None);
+        self.connectivity.end_checks(now);
+        self.connectivity.nominated = None;
         self.connectivity.selected = Some(path);
         if path.is_relayed {
             self.peer_addresses.add_relay(address);
@@ -118,13 +142,18 @@ impl Association {
         }
     }
 
-    /// No pair works. A relay that forwards no data gets none (RFC 9028 section 4.6.3); another one is used as before: its own check may be lost.
-    fn report_failure(&mut self, local: &mut Local) -> Result<(), Dropped> {
+    /// No pair works. A relay that forwards no data gets none (RFC 9028 section 4.6.3): one that neither host has named as a candidate.
+    /// Another one is used as before: its own check may be lost.
+    fn report_failure(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
         let list = self.connectivity.checklist.as_ref();
-        if !list.is_some_and(|list| list.pairs.iter().any(|pair| pair.path.is_relayed)) {
+        let is_checked = list.is_some_and(|list| list.pairs.iter().any(|pair| pair.path.is_relayed));
+        let own = self.relayed.and_then(|relayed| local.relay_views.get(&relayed.server));
+        let is_own = own.is_some_and(|view| view.relayed_at.is_some());
+        if self.connectivity.has_no_relayed && !is_checked && !is_own {
             self.peer_addresses.keep_relays_for_signalling();
         }
-        self.connectivity.stop();
+        self.connectivity.stop(now);
+        self.peer_addresses.deselect();
         local.events.push_back(Event::ChecksFailed { peer: self.peer });
         let notify = local.notification(self.peer, NotifyType::CONNECTIVITY_CHECKS_FAILED, Bytes::new())?;
         if let Some((src, dst)) = self.control_path(local, 0) {
