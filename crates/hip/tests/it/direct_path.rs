@@ -12,7 +12,7 @@ use crate::support::address;
 use crate::world::{World, quick};
 
 /// The last pair that a host has selected: its own address, the other one, and whether a relay forwards data.
-fn selected(world: &World, index: usize) -> Option<(IpAddr, IpAddr, bool)> {
+pub(crate) fn selected(world: &World, index: usize) -> Option<(IpAddr, IpAddr, bool)> {
     let of_host = world.events.iter().rev().filter(|(_, host, _)| *host == index);
     of_host.map(|(.., event)| event).find_map(|event| match event {
         Event::Nominated { between: (own, peer), is_relayed, .. } => Some((*own, *peer, *is_relayed)),
@@ -20,9 +20,16 @@ fn selected(world: &World, index: usize) -> Option<(IpAddr, IpAddr, bool)> {
     })
 }
 
-fn checks_of(world: &World, index: usize) -> usize {
+pub(crate) fn checks_of(world: &World, index: usize) -> usize {
     let sent = world.relayed.iter().filter(|(_, by, _)| *by == index).map(|(.., packet)| packet);
     sent.filter(|it| it.parameters.iter().any(|it| it.kind() == kind::CANDIDATE_PRIORITY)).count()
+}
+
+/// The nominations that a controlling host has sent.
+fn nominations(world: &World, index: usize) -> usize {
+    let sent = world.relayed.iter().filter(|(_, by, _)| *by == index).map(|(.., packet)| packet);
+    let both = [kind::CANDIDATE_PRIORITY, kind::NOMINATE];
+    sent.filter(|it| both.iter().all(|kind| it.parameters.iter().any(|it| it.kind() == *kind))).count()
 }
 
 /// The packets of this type that the relay has forwarded.
@@ -35,7 +42,7 @@ const PLACES: [&str; 2] = ["192.0.2.1", "198.51.100.2"];
 // Claim: Two hosts whose exchange goes through a relay negotiate ICE-HIP-UDP, exchange candidates in I2 and R2, and use the direct path
 // that their checks find; the initiator nominates it, in a second and a half. Without one they keep the relay.
 // Tests: `direct_path::the_relay_is_kept_if_no_pair_answers`, `direct_path::checks_that_are_lost_are_repeated`,
-// `direct_path::hosts_that_begin_at_once_agree_on_a_pair`
+// `direct_path::hosts_that_begin_at_once_agree_on_a_pair`, `direct_path::nominations_that_are_lost_are_repeated`
 #[test]
 fn hosts_that_meet_at_a_relay_find_their_direct_path() {
     for are_both_clients in [true, false] {
@@ -50,6 +57,11 @@ fn hosts_that_meet_at_a_relay_find_their_direct_path() {
         let [first, second] = PLACES.map(address);
         assert_eq!(selected(&world, 0), Some((first, second, false)));
         assert_eq!(selected(&world, 1), Some((second, first, false)));
+        assert!(nominations(&world, 0) > 0 && nominations(&world, 1) == 0);
+        let when = |is_it: fn(&Event) -> bool| world.events.iter().find(|(_, by, it)| *by == 0 && is_it(it)).unwrap().0;
+        let begun = when(|event| matches!(event, Event::Established { .. }));
+        let time = when(|event| matches!(event, Event::Nominated { .. })).saturating_since(begun);
+        assert!(time <= Duration::from_millis(1500), "{time:?}");
         for from in [0, 1] {
             assert_eq!(world.data(from), Ok(()));
         }
@@ -126,7 +138,7 @@ fn without_any_path_both_hosts_say_so() {
 
 #[test]
 fn checks_that_are_lost_are_repeated() {
-    for seed in 30..36 {
+    for seed in 30..40 {
         let mut world = world(seed, true);
         world.tamper = None;
         world.connect(0);
@@ -138,6 +150,40 @@ fn checks_that_are_lost_are_repeated() {
         let [first, second] = PLACES.map(address);
         assert_eq!(selected(&world, 0), Some((first, second, false)), "seed {seed}: {:?}", world.events);
         assert_eq!(selected(&world, 1), Some((second, first, false)), "seed {seed}: {:?}", world.events);
+    }
+}
+
+/// Lost are two nominations, two answers to them, and two confirmations; before that, all answers to the controlled host's own checks if its pair
+/// is not to succeed.
+#[test]
+fn nominations_that_are_lost_are_repeated() {
+    for has_succeeded in [true, false] {
+        let mut world = world(37, true);
+        let (mut lost, mut is_answered) = ([0; 3], false);
+        let first = address("192.0.2.1");
+        world.tamper = Some(Box::new(move |packet| {
+            let hip = HipPacket::parse(packet).unwrap().packet;
+            let has = |kind: u16| hip.parameters.iter().any(|it| it.kind() == kind);
+            let step = match (packet.src == first, has(kind::NOMINATE)) {
+                (true, true) => 0,
+                (false, true) => 1,
+                (true, false) if has(kind::MAPPED_ADDRESS) && is_answered => 2,
+                (true, false) => return has_succeeded || !has(kind::MAPPED_ADDRESS),
+                (false, false) => return true,
+            };
+            lost[step] += 1;
+            is_answered |= step == 1 && lost[1] > 2;
+            lost[step] > 2
+        }));
+        world.connect(0);
+        world.run_for(Duration::from_secs(30));
+        let [first, second] = PLACES.map(address);
+        assert_eq!(selected(&world, 0), Some((first, second, false)), "{has_succeeded}: {:?}", world.events);
+        assert_eq!(selected(&world, 1), Some((second, first, false)), "{has_succeeded}: {:?}", world.events);
+        assert!(nominations(&world, 0) >= 3);
+        for from in [0, 1] {
+            assert_eq!(world.data(from), Ok(()));
+        }
     }
 }
 
@@ -157,12 +203,7 @@ fn hosts_that_begin_at_once_agree_on_a_pair() {
         let [first, second] = PLACES.map(address);
         assert_eq!(selected(&world, 0), Some((first, second, false)), "seed {seed}: {:?}", world.events);
         assert_eq!(selected(&world, 1), Some((second, first, false)), "seed {seed}: {:?}", world.events);
-        let nominations = |index: usize| {
-            let sent = world.relayed.iter().filter(|(_, by, _)| *by == index).map(|(.., packet)| packet);
-            let both = [kind::CANDIDATE_PRIORITY, kind::NOMINATE];
-            sent.filter(|it| both.iter().all(|kind| it.parameters.iter().any(|it| it.kind() == *kind))).count()
-        };
-        assert_eq!(nominations(0).min(nominations(1)), 0, "one host is the controlling one");
+        assert_eq!(nominations(&world, 0).min(nominations(&world, 1)), 0, "one host is the controlling one");
     }
 }
 
@@ -183,4 +224,20 @@ fn a_relay_requires_a_nat_traversal_mode() {
     world.run_for(Duration::from_secs(2));
     assert!(forwarded(&world, PacketType::I2).is_empty());
     assert!(world.dropped.contains(&(2, Dropped::Missing { kind: kind::NAT_TRAVERSAL_MODE })), "{:?}", world.dropped);
+    let notified = |world: &World| world.packets.iter().filter(|(_, it)| is_notify(it)).count();
+    assert!(notified(&world) > 0);
+    // Forged: the relay answers no header alone.
+    world.forget_history();
+    let i2 = HipPacket::new(PacketType::I2, world.hit(0), client).emit(places[0][0], places[2][0]).unwrap();
+    world.deliver(&i2);
+    world.collect();
+    assert!(world.dropped.contains(&(2, Dropped::Missing { kind: kind::NAT_TRAVERSAL_MODE })), "{:?}", world.dropped);
+    assert_eq!(notified(&world), 0);
+}
+
+/// NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER of the relay.
+fn is_notify(packet: &Packet) -> bool {
+    let is_it = |it: &Parameter| matches!(it, Parameter::Notification(it) if it.kind.0 == 60);
+    packet.src == address("203.0.113.3")
+        && HipPacket::parse(packet).is_ok_and(|it| it.packet.parameters.iter().any(is_it))
 }

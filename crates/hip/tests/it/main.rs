@@ -4,6 +4,7 @@ mod attacks;
 mod base_exchange;
 mod by_hand;
 mod check_budget;
+mod checks_and_moves;
 mod codec;
 mod connectivity;
 mod corpus;
