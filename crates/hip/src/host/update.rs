@@ -55,7 +55,12 @@ impl Association {
         let is_unprocessed =
             seq.is_some_and(|id| matches!(self.updates.peer.classify(id), Arrived::New | Arrived::Late));
         if is_fresh || is_unprocessed {
+            let used_at = self.used_at;
             self.note_alive(now);
+            if self.is_check(packet, arrival) || self.connectivity.awaits(acks.map_or(&[], |acks| acks.as_slice())) {
+                // Checks are repeated as long as the association lasts.
+                self.used_at = used_at;
+            }
         }
         match arrival.via {
             Some(via) if is_fresh => self.note_relay(local, now, &via),

@@ -113,7 +113,6 @@ fn repeated_nominations_do_not_prolong_the_checks() {
     assert!(peer.host.is_checking(peer.own()));
     checks(&mut peer, Duration::from_secs(65));
     assert!(!peer.host.is_checking(peer.own()));
-    assert!(checks(&mut peer, Duration::from_secs(600)).is_empty());
 }
 
 // Claim: Data leaves a pair whose nomination is not answered, or not confirmed.
@@ -213,6 +212,48 @@ fn checks_leave_room_for_other_packets_in_the_budget() {
     assert!(peer.host.follow(now, own, address("192.0.2.77"), false));
     // What could not be sent has not failed.
     assert!(peer.host.is_checking(own));
+}
+
+// Claim: Checks that have found no direct path are repeated after 60 s, at growing intervals of up to 600 s, and data takes the path that
+// they find; they do not keep an association without data.
+// Tests: `checks_and_moves::repeated_checks_do_not_keep_an_association`
+#[test]
+fn checks_that_found_no_direct_path_are_repeated() {
+    let mut world = world(61, true);
+    world.connect(0);
+    for round in 0..8 {
+        world.run_for(Duration::from_secs(450));
+        assert!(data_arrives(&mut world, round % 2), "{round}");
+    }
+    let relay = address(RELAY);
+    assert_eq!([0, 1].map(|index| selected(&world, index).unwrap().1), [relay; 2]);
+    for index in [0, 1] {
+        let sent = checks_of(&world, index);
+        assert!((20..=60).contains(&sent), "{sent}");
+        let nominated = world.events.iter().filter(|(_, by, it)| *by == index && matches!(it, Event::Nominated { .. }));
+        assert_eq!(nominated.count(), 1);
+    }
+    world.tamper = None;
+    world.run_for(Duration::from_secs(640));
+    for from in [0, 1] {
+        assert_eq!(world.data(from), Ok(()));
+    }
+    let direct = |world: &World, index| matches!(selected(world, index), Some((_, _, false)));
+    assert!(direct(&world, 0) && direct(&world, 1), "{:?}", world.events);
+    world.forget_history();
+    world.run_for(Duration::from_secs(640));
+    assert_eq!([checks_of(&world, 0), checks_of(&world, 1)], [0, 0]);
+}
+
+/// Without data an association ends after 15 minutes.
+#[test]
+fn repeated_checks_do_not_keep_an_association() {
+    let mut world = world(62, true);
+    world.connect(0);
+    world.run_for(Duration::from_secs(800));
+    assert_eq!([world.state(0), world.state(1)], [State::Established; 2]);
+    world.run_for(Duration::from_secs(200));
+    assert!([0, 1].iter().all(|&index| world.state(index) != State::Established));
 }
 
 // Claim: During the checks a move, another address of a host, CLOSE and a change of keys take effect.

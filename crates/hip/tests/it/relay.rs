@@ -463,6 +463,7 @@ fn damaged_packets_reach_clients_only() {
     }
     assert!(world.dropped.len() > 1000);
     world.is_in_udp = true;
+    // With the 200 s before, less than the 15 minutes after which the association ends: the damaged packets renew it hardly ever.
     world.run_for(Duration::from_secs(650));
     for from in [0, 1] {
         assert!(data_arrives(&mut world, from), "from {from}");

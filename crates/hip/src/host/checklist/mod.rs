@@ -17,6 +17,11 @@ use crate::codec::Locator;
 pub(super) use self::candidates::{Endpoint, MOST_CANDIDATES, MOST_RELAYS, OwnCandidate, RelayView, priority, read};
 pub(super) use self::pairs::{Checklist, MOST_SENDS, Pair, PairState, Path, Transaction};
 
+/// When checks that have found no direct path are repeated: doubled each time. If the peer repeats its own, soon after its first one.
+const REPEATED_AFTER: Duration = Duration::from_secs(60);
+const REPEATED_AFTER_AT_MOST: Duration = Duration::from_secs(600);
+const LEAST_REST: Duration = Duration::from_secs(20);
+
 /// The time from the end of the checks until further addresses are announced.
 const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
 
@@ -31,6 +36,10 @@ pub(super) struct Connectivity {
     /// Until they are concluded.
     pub(super) checklist: Option<Checklist>,
     pub(super) ends_at: Instant,
+    /// Checks that have found no direct path, and are repeated.
+    pub(super) resting: Option<Resting>,
+    /// How often they were.
+    pub(super) repeated: u32,
     /// Whether the peer has named its candidates, and none of a relay.
     pub(super) has_no_relayed: bool,
     /// When this host's further addresses are announced, of which a peer forgets those that the checks have not selected.
@@ -45,6 +54,21 @@ pub(super) struct Connectivity {
     pub(super) reply_via: Option<ReplyVia>,
     /// Answers to repeated checks: each costs a signature.
     pub(super) repeats: Rate,
+}
+
+/// Checks that are repeated.
+#[derive(Clone, Debug)]
+pub(super) struct Resting {
+    pub(super) list: Checklist,
+    since: Instant,
+    pub(super) at: Instant,
+}
+
+impl Resting {
+    /// Whether checks of the peer, which repeats its own, make this host begin.
+    pub(super) fn may_be_hastened(&self, now: Instant) -> bool {
+        now.saturating_since(self.since) >= LEAST_REST
+    }
 }
 
 /// The role of a host, which lasts as long as the association (RFC 9028 section 4.6).
@@ -65,9 +89,18 @@ impl Connectivity {
 
     /// There are no more checks. What the nomination has yet to tell the peer comes first.
     pub(super) fn end_checks(&mut self, now: Instant) {
-        if self.checklist.take().is_some() {
+        self.rest(now);
+        self.resting = None;
+    }
+
+    /// There are no more checks for now: they have found no direct path.
+    pub(super) fn rest(&mut self, now: Instant) {
+        let Some(list) = self.checklist.take() else { return };
+        if self.repeated == 0 {
             self.announce_at = Some(now + ANNOUNCE_AFTER);
         }
+        let wait = REPEATED_AFTER.saturating_shl(self.repeated).min(REPEATED_AFTER_AT_MOST);
+        self.resting = Some(Resting { list, since: now, at: now + wait });
     }
 
     /// Whether the checks continue when this host has these addresses: those of all pairs, the same one first.

@@ -294,6 +294,13 @@ impl Checklist {
         self.pairs.iter().all(|pair| pair.state == PairState::Failed)
     }
 
+    /// All pairs are checked again.
+    pub(in crate::host) fn restart(&mut self, now: Instant) {
+        (self.next_at, self.succeeded_at) = (now, None);
+        self.triggered.clear();
+        self.pairs.iter_mut().for_each(|pair| (pair.state, pair.transaction) = (PairState::Waiting, None));
+    }
+
     /// A pair that has succeeded does not answer now.
     pub(in crate::host) fn check_anew(&mut self, path: Path) {
         let same = self.pairs.iter_mut().filter(|pair| pair.path == path);

@@ -8,12 +8,13 @@ use holdover_base::Instant;
 use super::super::address::is_reachable;
 use super::super::association::Association;
 use super::super::check_budget::{Amount, Cause};
-use super::super::checklist::{Endpoint, Pair, Path, Role};
+use super::super::checklist::{Endpoint, Pair, Path, Resting, Role};
 use super::super::local::{Local, find};
 use super::super::peer_addresses::PeerAddresses;
 use super::super::update_ids::Arrived;
 use super::super::via::{RelayTarget, Relayed, UDP};
 use super::super::{Arrival, Dropped, Event};
+use super::AT_MOST;
 use super::gathering::{own_candidate, reflexive_priority};
 use crate::codec::{Builder, HipPacket, Parameter, RelayAddress, map};
 
@@ -50,7 +51,8 @@ impl Association {
                 list.poll_timeout().into_iter().chain(settled_at).chain([connectivity.ends_at]).min()
             }),
         };
-        next.into_iter().chain(connectivity.announce_at).min()
+        let repeated_at = connectivity.resting.as_ref().map(|resting| resting.at);
+        next.into_iter().chain(connectivity.announce_at).chain(repeated_at).min()
     }
 
     /// Sends the check that is due, and concludes the checks if there is nothing left to check.
@@ -64,6 +66,7 @@ impl Association {
                 _ => self.announce(local, now),
             }
         }
+        self.repeat_checks(now, |resting| resting.at <= now);
         if let Some(nomination) = &self.connectivity.nomination {
             if nomination.transaction.at <= now {
                 return self.nominate_again(local, now);
@@ -80,6 +83,20 @@ impl Association {
             }
         }
         self.conclude(local, now)
+    }
+
+    /// Begins the checks again, unless the peer was verified at an address of its own meanwhile.
+    fn repeat_checks(&mut self, now: Instant, is_due: impl Fn(&Resting) -> bool) {
+        let Some(Resting { mut list, .. }) = self.connectivity.resting.take_if(|resting| is_due(resting)) else {
+            return;
+        };
+        if self.peer_addresses.active().any(|address| !self.peer_addresses.is_relay(address)) {
+            return;
+        }
+        list.restart(now);
+        let connectivity = &mut self.connectivity;
+        (connectivity.checklist, connectivity.ends_at) = (Some(list), now + AT_MOST);
+        connectivity.repeated = connectivity.repeated.saturating_add(1);
     }
 
     fn send_check(&mut self, local: &mut Local, now: Instant, index: usize) -> Result<(), Dropped> {
@@ -164,6 +181,9 @@ impl Association {
             self.charge(src, &answer);
         }
         local.send_from(&answer, own, src);
+        if is_new {
+            self.repeat_checks(now, |resting| resting.may_be_hastened(now));
+        }
         if let Some(priority) = find!(packet, CandidatePriority).filter(|_| is_new)
             && let Some(list) = &mut self.connectivity.checklist
             && let Some(candidate) = own_candidate(local, own)

@@ -31,7 +31,7 @@ impl Association {
                 // No pair works for the controlling host, unless it has nominated one just now.
                 let unused = best.filter(|_| !is_nominated);
                 unused.into_iter().for_each(|path| self.leave(local, path));
-                self.connectivity.end_checks(now);
+                self.connectivity.rest(now);
             }
             return Ok(());
         }
@@ -123,10 +123,16 @@ impl Association {
 
     /// Both hosts use a pair from now on.
     pub(super) fn select(&mut self, local: &mut Local, now: Instant, path: Path) {
-        let is_known = self.connectivity.selected == Some(path) && self.connectivity.checklist.is_none();
+        let connectivity = &mut self.connectivity;
+        let is_repeated = connectivity.checklist.is_none() || path.is_relayed && connectivity.repeated > 0;
+        let is_known = connectivity.selected == Some(path) && is_repeated;
         let (peer, (address, port)) = (self.peer, path.peer);
-        self.connectivity.end_checks(now);
-        self.connectivity.nominated = None;
+        if path.is_relayed {
+            connectivity.rest(now)
+        } else {
+            connectivity.end_checks(now)
+        }
+        connectivity.nominated = None;
         self.connectivity.selected = Some(path);
         if path.is_relayed {
             self.peer_addresses.add_relay(address);
@@ -152,8 +158,12 @@ impl Association {
         if self.connectivity.has_no_relayed && !is_checked && !is_own {
             self.peer_addresses.keep_relays_for_signalling();
         }
-        self.connectivity.stop(now);
+        self.connectivity.rest(now);
+        (self.connectivity.nomination, self.connectivity.nominated, self.connectivity.selected) = (None, None, None);
         self.peer_addresses.deselect();
+        if self.connectivity.repeated > 0 {
+            return Ok(());
+        }
         local.events.push_back(Event::ChecksFailed { peer: self.peer });
         let notify = local.notification(self.peer, NotifyType::CONNECTIVITY_CHECKS_FAILED, Bytes::new())?;
         if let Some((src, dst)) = self.control_path(local, 0) {
