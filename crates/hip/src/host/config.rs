@@ -114,7 +114,8 @@ pub struct HostConfig {
     pub locator_lifetime: Duration,
     /// When the path of data is tested because nothing comes back on it; `None` for never.
     pub path_check: Option<PathCheckConfig>,
-    /// The NAT traversal modes that this host supports, the preferred one first: six at most (RFC 9028 section 5.4).
+    /// The NAT traversal modes that this host supports: six at most (RFC 9028 section 5.4). Their order is that in R1; of a peer's it names
+    /// UDP-ENCAPSULATION in an exchange without a relay.
     pub nat_modes: Vec<NatTraversalMode>,
     /// The shortest time between two connectivity checks: Ta, 5 ms at least (RFC 9028 section 4.4).
     pub check_pacing: Duration,

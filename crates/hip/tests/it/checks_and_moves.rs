@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Duration;
 use holdover_hip::codec::{CandidateKind, HipPacket, PacketType, Parameter, kind};
-use holdover_hip::host::{Event, HostConfig, ServerConfig, State};
+use holdover_hip::host::{Dropped, Event, HostConfig, ServerConfig, State};
 use holdover_hip::identity::Algorithm;
 use holdover_wire::{Packet, Payload};
 
+use crate::by_hand::GROUP;
 use crate::connectivity::{HOST, after_exchange, candidate, check, checks, mode, respond};
 use crate::direct_path::{checks_of, selected};
 use crate::relay::{RELAYED, data_arrives, world};
@@ -254,6 +255,18 @@ fn repeated_checks_do_not_keep_an_association() {
     assert_eq!([world.state(0), world.state(1)], [State::Established; 2]);
     world.run_for(Duration::from_secs(200));
     assert!([0, 1].iter().all(|&index| world.state(index) != State::Established));
+}
+
+// Claim: An I2 whose echo request leaves no room in R2 does not end the former association.
+#[test]
+fn a_long_echo_request_does_not_end_an_association() {
+    let mut peer = after_exchange(63, &HostConfig::default(), &[mode()], Vec::new());
+    checks(&mut peer, Duration::from_secs(1));
+    let before = (peer.state(), peer.host.inbound_spis());
+    let r1 = peer.ask(&[GROUP.id()]);
+    let echo = Parameter::EchoRequestSigned(vec![7; 1600].into());
+    assert_eq!(peer.answer(&r1, &[mode(), echo], &[]).err(), Some(Dropped::TooLong));
+    assert_eq!((peer.state(), peer.host.inbound_spis()), before);
 }
 
 // Claim: During the checks a move, another address of a host, CLOSE and a change of keys take effect.

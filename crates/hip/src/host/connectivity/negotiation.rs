@@ -15,8 +15,10 @@ const LEAST_TA: Duration = Duration::from_millis(5);
 
 /// The modes that an R1 offers, and this host's Ta unless it is the default.
 pub(in crate::host) fn offered(config: &HostConfig) -> impl Iterator<Item = Parameter> {
-    let modes = config.nat_modes.iter().take(NatTraversalMode::MOST).map(|mode| mode.id()).collect();
-    [Some(Parameter::NatTraversalMode(modes)), pacing_parameter(own_ta(config))].into_iter().flatten()
+    let modes: Vec<u16> = config.nat_modes.iter().take(NatTraversalMode::MOST).map(|mode| mode.id()).collect();
+    [(!modes.is_empty()).then_some(Parameter::NatTraversalMode(modes)), pacing_parameter(own_ta(config))]
+        .into_iter()
+        .flatten()
 }
 
 /// The mode to be named in I2, if any.

@@ -28,8 +28,8 @@ impl Association {
         }
         if self.connectivity.role == Some(Role::Controlled) {
             if is_last {
-                // No pair works for the controlling host, unless it has nominated one just now.
-                let unused = best.filter(|_| !is_nominated);
+                // No pair works for the controlling host, unless it has nominated one just now, or repeats no checks.
+                let unused = best.filter(|_| !is_nominated && self.connectivity.repeated == 0);
                 unused.into_iter().for_each(|path| self.leave(local, path));
                 self.connectivity.rest(now);
             }
