@@ -51,7 +51,7 @@ fn outer(world: &mut World, from: usize) -> (IpAddr, IpAddr) {
     (sealed.src, sealed.dst)
 }
 
-// Claim: A client of a relay that has moved offers the relay and its new outside address to peers of later exchanges.
+// Claim: A client of a relay that has moved is reached through it in later exchanges.
 #[test]
 fn a_client_that_has_moved_is_reached_by_way_of_its_relay() {
     let mut world = world(51, false);
