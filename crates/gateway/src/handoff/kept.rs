@@ -13,7 +13,7 @@ use super::record_kinds::Record;
 /// How long the age of a connection is remembered: longer than an end retransmits (RFC 9293 section 3.8.3; Linux's `tcp_retries2` amounts
 /// to 15 min and more), so that no packet of a lost connection is taken for one of a connection that was never split.
 const REMEMBERED: Duration = Duration::from_secs(30 * 60);
-/// The most connections that are remembered. Of more, those handed on first are forgotten.
+/// The most connections that are remembered. Of more, the one that would be forgotten next is forgotten.
 const MOST_REMEMBERED: usize = 100_000;
 /// How often the memory is searched for old ages.
 const SEARCHED_EVERY: Duration = Duration::from_secs(60);
@@ -48,6 +48,8 @@ struct Gone {
     age: RecordAge,
     /// No node has its state any more, as far as this one knows, or it has ended.
     is_lost: bool,
+    /// A peer has said so. That peer tells every later owner; if this node did too, news would go round for ever.
+    is_told: bool,
     until: Instant,
 }
 
@@ -69,11 +71,26 @@ impl KeptRecords {
 
     /// The connection was handed on with this age.
     pub(super) fn note_gone(&mut self, now: Instant, connection: Connection, age: RecordAge) {
-        self.note(now, connection, age, false);
+        self.remember(connection, Gone { age, is_lost: false, is_told: false, until: now + REMEMBERED });
     }
 
     /// The state of this age is lost, and all older ones are outdated.
     pub(super) fn note_lost(&mut self, now: Instant, connection: Connection, age: RecordAge) {
+        self.note_end(connection, Gone { age, is_lost: true, is_told: false, until: now + REMEMBERED });
+    }
+
+    /// A peer says that the state of this age is lost, or that the connection has ended.
+    pub(super) fn note_told(&mut self, now: Instant, connection: Connection, age: RecordAge) {
+        self.note_end(connection, Gone { age, is_lost: true, is_told: true, until: now + REMEMBERED });
+    }
+
+    /// The connection of this age has ended: until then all records of it are outdated.
+    pub(super) fn note_ended(&mut self, connection: Connection, age: RecordAge, until: Instant) {
+        self.note_end(connection, Gone { age, is_lost: true, is_told: false, until });
+    }
+
+    fn note_end(&mut self, connection: Connection, end: Gone) {
+        let age = end.age;
         if self.gone.get(&connection).is_some_and(|gone| gone.age > age) {
             return;
         }
@@ -82,16 +99,7 @@ impl KeptRecords {
         {
             kept.records.remove(&connection);
         }
-        self.note(now, connection, age, true);
-    }
-
-    /// The connection of this age has ended: until then all records of it are outdated.
-    pub(super) fn note_ended(&mut self, connection: Connection, age: RecordAge, until: Instant) {
-        self.remember(connection, Gone { age, is_lost: true, until });
-    }
-
-    fn note(&mut self, now: Instant, connection: Connection, age: RecordAge, is_lost: bool) {
-        self.remember(connection, Gone { age, is_lost, until: now + REMEMBERED });
+        self.remember(connection, end);
     }
 
     fn remember(&mut self, connection: Connection, gone: Gone) {
@@ -118,10 +126,12 @@ impl KeptRecords {
         self.gone.get(&connection).is_some_and(|gone| gone.age > age || gone.age == age && gone.is_lost)
     }
 
-    /// The records that say which connections of a mobile host are lost, or have ended.
+    /// The records that say which connections of a mobile host are lost, or have ended, as this node itself has found.
     pub(super) fn lost_of(&self, mobile: IpAddr) -> Vec<Record> {
-        let of_mobile =
-            self.gone.iter().filter(|(connection, gone)| connection.mobile().ip() == mobile && gone.is_lost);
+        let of_mobile = self
+            .gone
+            .iter()
+            .filter(|(connection, gone)| connection.mobile().ip() == mobile && gone.is_lost && !gone.is_told);
         of_mobile.map(|(&connection, gone)| Record::lost(connection, gone.age)).collect()
     }
 
@@ -151,5 +161,25 @@ impl KeptRecords {
 
     pub(super) fn bytes(&self) -> usize {
         self.records.values().flat_map(|kept| kept.records.values()).map(|record| record.bytes.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a peer has said is not told on. An end that is older than what is known changes nothing.
+    #[test]
+    fn only_ends_found_here_are_told() {
+        let connection = Connection::between(([10, 9, 9, 9], 80).into(), ([10, 0, 0, 1], 4_000).into());
+        let (mobile, until) = (connection.mobile().ip(), Instant::from_secs(120));
+        let age = |epoch| RecordAge { opened: 3, epoch };
+        let mut kept = KeptRecords::default();
+        kept.note_told(Instant::ZERO, connection, age(2));
+        assert!(kept.is_outdated(connection, age(2)) && kept.lost_of(mobile).is_empty());
+        kept.note_ended(connection, age(1), until);
+        assert!(kept.lost_of(mobile).is_empty());
+        kept.note_ended(connection, age(3), until);
+        assert_eq!(kept.lost_of(mobile), [Record::lost(connection, age(3))]);
     }
 }

@@ -28,6 +28,9 @@
 //! | `Outdated` | a peer has refused: the mobile host has moved on |
 //!
 //! A request that arrives with a greater number ends an own one, too ([`OwnershipEvent::Wanted`]).
+//!
+//! An incomplete request is repeated with its own number ([`Ownership::ask_again`]): nothing new is known, and a greater number would outbid a node
+//! where the mobile host was noticed meanwhile. What has arrived of the answers is kept for that, as its sender does not send it again.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -78,7 +81,7 @@ pub(crate) struct Ownership {
     salt: u16,
     last_id: u64,
     hosts: BTreeMap<IpAddr, Host>,
-    /// Mobile hosts with a request or an answer on its way.
+    /// Mobile hosts with a request or an answer on its way, or an incomplete request.
     active: BTreeSet<IpAddr>,
     /// The greatest promise about a mobile host that was forgotten.
     forgotten: u64,
@@ -104,6 +107,8 @@ enum State {
     /// No request has succeeded.
     Unknown,
     Asking(Request),
+    /// The request was incomplete, and may be repeated.
+    Incomplete(Request),
     /// The answers are kept for confirmations to be repeated.
     Owned(BTreeMap<IpAddr, Arriving>),
     Elsewhere {
@@ -139,7 +144,7 @@ impl Answer {
 }
 
 /// When a request was made, if the clocks of the nodes agree and its number is not above its time because of a greater one before it.
-const fn time_of(id: u64) -> Instant {
+pub(crate) const fn time_of(id: u64) -> Instant {
     Instant::from_micros(id >> 16)
 }
 
@@ -169,7 +174,7 @@ impl Ownership {
 
     pub(crate) fn whereabouts(&self, now: Instant, mobile: IpAddr) -> Whereabouts {
         match self.hosts.get(&mobile).map(|host| &host.state) {
-            None | Some(State::Unknown) => Whereabouts::Unknown,
+            None | Some(State::Unknown | State::Incomplete(_)) => Whereabouts::Unknown,
             Some(State::Asking(_)) => Whereabouts::Asking,
             Some(State::Owned(_)) => Whereabouts::Settled,
             Some(State::Elsewhere { since }) => Whereabouts::Elsewhere { since: now.saturating_since(*since) },
@@ -189,9 +194,44 @@ impl Ownership {
 
     /// Requests the records of a mobile host from all peers. It is owned only when all of them have answered, also if it was owned before.
     pub(crate) fn ask(&mut self, now: Instant, mobile: IpAddr) {
-        // Microseconds, so that numbers keep growing after a restart of this node.
-        let id = ((now.as_nanos() / 1_000) << 16 | u64::from(self.salt)).max(self.last_id.saturating_add(1));
-        self.last_id = id;
+        let id = self.number_of(now).max(self.last_id.saturating_add(1));
+        self.ask_with(now, mobile, id);
+    }
+
+    /// Requests the records again of a mobile host that was last noticed here at `since`: with the number of the request that was incomplete, or
+    /// with that of `since` if this node has promised none that is greater.
+    pub(crate) fn ask_again(&mut self, now: Instant, mobile: IpAddr, since: Instant) {
+        let number = self.number_of(since);
+        let Some(host) = self.hosts.get_mut(&mobile) else { return self.ask(now, mobile) };
+        match core::mem::replace(&mut host.state, State::Unknown) {
+            State::Incomplete(mut request) => {
+                request.repeat = Repeat::begin(now, self.config.retry, self.config.tries);
+                let ask = Message { id: host.promised, mobile, body: Body::Ask }.emit();
+                let messages = request.unanswered.iter().map(|&peer| ControlMessage { peer, payload: ask.clone() });
+                self.messages.extend(messages);
+                (host.state, host.used_at) = (State::Asking(request), now);
+                self.active.insert(mobile);
+            }
+            _ if number > host.promised => self.ask_with(now, mobile, number),
+            _ => self.ask(now, mobile),
+        }
+    }
+
+    /// An incomplete request is not repeated.
+    pub(crate) fn give_up(&mut self, mobile: IpAddr) {
+        if let Some(host) = self.hosts.get_mut(&mobile).filter(|host| matches!(host.state, State::Incomplete(_))) {
+            host.state = State::Unknown;
+            self.active.remove(&mobile);
+        }
+    }
+
+    /// The number of a request that is made at this time. Microseconds, so that numbers keep growing after a restart of this node.
+    fn number_of(&self, at: Instant) -> u64 {
+        (at.as_nanos() / 1_000) << 16 | u64::from(self.salt)
+    }
+
+    fn ask_with(&mut self, now: Instant, mobile: IpAddr, id: u64) {
+        self.last_id = self.last_id.max(id);
         let unanswered: BTreeSet<IpAddr> = self.config.peers.iter().copied().collect();
         for &peer in &unanswered {
             self.say(peer, Message { id, mobile, body: Body::Ask });
@@ -366,9 +406,16 @@ impl Ownership {
         let Some(host) = self.hosts.get_mut(&mobile) else { return };
         host.state = match conclusion {
             Conclusion::Outdated { .. } => State::Elsewhere { since: now },
-            Conclusion::Incomplete | Conclusion::Complete => State::Unknown,
+            Conclusion::Incomplete | Conclusion::Complete => {
+                match core::mem::replace(&mut host.state, State::Unknown) {
+                    State::Asking(request) => State::Incomplete(request),
+                    other => other,
+                }
+            }
         };
-        self.active.remove(&mobile);
+        if !host.is_active() {
+            self.active.remove(&mobile);
+        }
         self.events.push_back(OwnershipEvent::Concluded { mobile, conclusion });
     }
 
@@ -396,7 +443,7 @@ impl Ownership {
             self.conclude(now, mobile, Conclusion::Incomplete);
         }
         let Self { hosts, active, .. } = self;
-        active.retain(|mobile| hosts.get(mobile).is_some_and(|host| host.deadline().is_some()));
+        active.retain(|mobile| hosts.get(mobile).is_some_and(Host::is_active));
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<OwnershipEvent> {
@@ -414,7 +461,7 @@ impl Ownership {
     /// Bytes of records that have arrived in part.
     pub(crate) fn stored_bytes(&self) -> usize {
         let requests = self.active.iter().filter_map(|mobile| match &self.hosts.get(mobile)?.state {
-            State::Asking(request) => Some(request),
+            State::Asking(request) | State::Incomplete(request) => Some(request),
             _ => None,
         });
         requests.flat_map(|request| request.answers.values()).map(Arriving::stored_bytes).sum()
@@ -438,6 +485,10 @@ impl Ownership {
 }
 
 impl Host {
+    fn is_active(&self) -> bool {
+        matches!(self.state, State::Incomplete(_)) || self.deadline().is_some()
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let asking = match &self.state {
             State::Asking(request) => request.repeat.at,

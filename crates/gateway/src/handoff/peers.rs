@@ -16,7 +16,9 @@
 //! | is at a peer | It is dropped, as it was in flight. One that comes too late for that shows that the mobile host has returned: it waits, and all peers are asked. But a report that the mobile host has moved counts more than packets. |
 //!
 //! If not all peers answer, packets that have waited are dropped, and the next one makes the node ask again. While the mobile host is reported
-//! here, the node asks again by itself: both ends of the connection may be silent.
+//! here, the node asks again by itself: both ends of the connection may be silent. Such a request has the number of the one that failed or the
+//! time of the report, as does one because of a fixed host's packet: these packets may still take the path to the place which the mobile host has left,
+//! and no report says so to a node that has missed it. Only the mobile host's own packets count as much as a report.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,7 +30,7 @@ use holdover_tcp::reset_for;
 use holdover_wire::{Flags, Packet};
 
 use super::kept::{KeptRecord, KeptRecords};
-use super::ownership::{Conclusion, Ownership, OwnershipEvent};
+use super::ownership::{Conclusion, Ownership, OwnershipEvent, time_of};
 use super::record::RecordAge;
 use super::record_kinds::{Record, RecordKind};
 use super::requests::{HandoffConfig, Whereabouts};
@@ -81,10 +83,11 @@ struct Waiting {
 
 /// How long a packet waits at most: its sender has sent it again by then, and may have ended the connection elsewhere.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// The most packets of a connection that wait: more than a window of 64 kB; and the most bytes of all. Others are dropped, and retransmitted
-/// by their senders.
+/// The most packets of a connection that wait: more than a window of 64 kB; and the most bytes and connections of all. Others are dropped, and
+/// retransmitted by their senders.
 const MOST_PACKETS: usize = 256;
 const MOST_WAITING_BYTES: usize = 16_000_000;
+const MOST_WAITING_CONNECTIONS: usize = 65_535;
 
 /// The most pieces in an answer: their number has 16 bits. That is 91 MB; connections beyond it are reset.
 const MOST_PIECES: usize = u16::MAX as usize;
@@ -102,14 +105,19 @@ impl Waiting {
     /// Returns whether there is room.
     fn push(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &Packet) -> bool {
         let len = packet.wire_len();
-        let packets = self.packets.entry(connection).or_default();
-        while let Some((_, _, old)) = packets.pop_front_if(|(at, ..)| is_stale(now, *at)) {
-            self.bytes -= old.wire_len();
+        if let Some(packets) = self.packets.get_mut(&connection) {
+            while let Some((_, _, old)) = packets.pop_front_if(|(at, ..)| is_stale(now, *at)) {
+                self.bytes -= old.wire_len();
+            }
         }
-        let has_room = packets.len() < MOST_PACKETS && self.bytes + len <= MOST_WAITING_BYTES;
+        let has_room = self.bytes + len <= MOST_WAITING_BYTES
+            && match self.packets.get(&connection) {
+                Some(packets) => packets.len() < MOST_PACKETS,
+                None => self.packets.len() < MOST_WAITING_CONNECTIONS,
+            };
         if has_room {
             self.bytes += len;
-            packets.push_back((now, direction, packet.clone()));
+            self.packets.entry(connection).or_default().push_back((now, direction, packet.clone()));
         }
         has_room
     }
@@ -150,7 +158,7 @@ impl Peers {
         for (&mobile, again) in here.iter_mut().filter(|(_, again)| again.at.is_some_and(|at| at <= now)) {
             again.at = None;
             if matches!(ownership.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
-                ownership.ask(now, mobile);
+                ownership.ask_again(now, mobile, again.since);
             }
         }
     }
@@ -172,11 +180,35 @@ impl Peers {
 
     /// A request has failed. It is repeated while the mobile host is here, which a peer's request after the last report refutes.
     fn note_failure(&mut self, now: Instant, mobile: IpAddr, conclusion: Conclusion) {
-        let Some(again) = self.here.get_mut(&mobile) else { return };
-        if matches!(conclusion, Conclusion::Outdated { by } if by > again.since) {
-            self.here.remove(&mobile);
-        } else {
-            again.note_failure(now);
+        match self.here.get_mut(&mobile) {
+            None => self.ownership.give_up(mobile),
+            Some(again) if matches!(conclusion, Conclusion::Outdated { by } if by > again.since) => {
+                self.here.remove(&mobile);
+            }
+            Some(again) => again.note_failure(now),
+        }
+    }
+
+    /// A peer's request was answered. If it was made before the mobile host was last reported here, the node asks again; if later, the mobile
+    /// host has moved on.
+    fn note_wanted(&mut self, now: Instant, mobile: IpAddr, at: Instant) {
+        match self.here.get_mut(&mobile) {
+            Some(again) if at < again.since => again.note_failure(now),
+            _ => self.not_here(mobile),
+        }
+    }
+
+    /// The mobile host is not here, as far as is known: the node does not ask again by itself.
+    fn not_here(&mut self, mobile: IpAddr) {
+        self.here.remove(&mobile);
+        self.ownership.give_up(mobile);
+    }
+
+    /// Asks all peers because of a packet.
+    fn ask_for_packet(&mut self, now: Instant, direction: Direction, mobile: IpAddr) {
+        match self.here.get(&mobile) {
+            Some(again) if direction == Direction::Outgoing => self.ownership.ask_again(now, mobile, again.since),
+            _ => self.ownership.ask(now, mobile),
         }
     }
 
@@ -260,7 +292,7 @@ pub(crate) trait Node {
             Whereabouts::Asking => {}
             Whereabouts::Unknown | Whereabouts::Elsewhere { .. } if has_left => return Verdict::Drop,
             Whereabouts::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
-            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.ownership.ask(now, mobile),
+            Whereabouts::Unknown | Whereabouts::Elsewhere { .. } => peers.ask_for_packet(now, direction, mobile),
         }
         let is_kept = peers.waiting.push(now, connection, direction, packet);
         self.handle_peers(now);
@@ -300,7 +332,7 @@ pub(crate) trait Node {
         let Some(peers) = self.peers() else { return };
         match presence {
             Presence::Moved => {
-                peers.here.remove(&mobile);
+                peers.not_here(mobile);
                 peers.left.insert(mobile);
             }
             Presence::Present | Presence::Rebound => {
@@ -313,9 +345,7 @@ pub(crate) trait Node {
                 }
                 self.handle_peers(now);
             }
-            Presence::Away => {
-                peers.here.remove(&mobile);
-            }
+            Presence::Away => peers.not_here(mobile),
             Presence::Fading { .. } => {}
         }
     }
@@ -408,6 +438,7 @@ pub(crate) trait Node {
             answer.add(&record.emit(), false);
         }
         peers.ownership.give(now, peer, mobile, id, answer.pieces);
+        peers.note_wanted(now, mobile, time_of(id));
     }
 
     /// A record has arrived.
@@ -418,7 +449,7 @@ pub(crate) trait Node {
         }
         let Some(peers) = self.peers() else { return };
         if record.is_lost() {
-            peers.kept.note_lost(now, connection, age);
+            peers.kept.note_told(now, connection, age);
         } else if is_doubtful {
             let until = now + peers.ownership.keep();
             peers.kept.keep(connection, KeptRecord { age, bytes }, until);

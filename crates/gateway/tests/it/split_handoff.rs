@@ -324,7 +324,7 @@ fn a_connection_that_has_ended_does_not_come_back() {
     }
 }
 
-/// As two tests before, but the second station does not answer: it may have continued the connection. It waits until that answers.
+/// As in `the_newest_of_two_records_applies`, but the second station does not answer: it may have continued the connection. It waits until that answers.
 #[test]
 fn a_record_that_may_be_outdated_is_not_used_unless_all_answer() {
     let (mut stations, numbers) = Stations::sending();
@@ -466,6 +466,42 @@ fn a_station_asks_again_while_the_host_is_there() {
     stations.talk_for(30_000, 31_000);
     assert_eq!(stations.actions(), [(OLD, "handed on"), (NEW, "took over")]);
     assert_eq!(numbers.shown(&stations.made(NEW))[..2], ["to phone 0:536", "to phone 536:1072"]);
+}
+
+/// No message passes for a while. The old station was never told that the phone has left it again: what it repeats does not count more than
+/// the report at the third station.
+#[test]
+fn a_repeated_request_does_not_outbid_a_later_report() {
+    let (mut stations, _) = Stations::sending();
+    stations.tell(OLD, Presence::Moved);
+    stations.tell(NEW, Presence::Present);
+    stations.talk();
+    for millis in (2_000..29_000).step_by(100) {
+        stations.at(millis);
+        match millis {
+            2_000 => stations.tell(OLD, Presence::Present),
+            20_000 => stations.tell(THIRD, Presence::Present),
+            _ => {}
+        }
+        (0..3).for_each(|from| drop(stations.control(from)));
+    }
+    stations.talk_for(29_000, 60_000);
+    assert_eq!(stations.chains.iter().map(|chain| chain.stored().connections).collect::<Vec<_>>(), [0, 0, 1]);
+}
+
+/// The phone has returned, and the station to which it has returned never knew that it was away: the request of the other one comes late, and
+/// is repaired.
+#[test]
+fn a_request_from_before_the_last_report_is_reversed() {
+    let (mut stations, _) = Stations::sending();
+    stations.at(1_000);
+    stations.tell(NEW, Presence::Present);
+    stations.control(NEW);
+    stations.at(1_100);
+    stations.tell(OLD, Presence::Present);
+    stations.talk_for(1_200, 10_000);
+    assert_eq!(stations.actions(), [(OLD, "handed on"), (NEW, "handed on"), (OLD, "took over"), (NEW, "took over")]);
+    assert_eq!(stations.chains.iter().map(|chain| chain.stored().connections).collect::<Vec<_>>(), [1, 0, 0]);
 }
 
 /// The fixed host's packets still come to the old station, for as long as routes may need. It does not ask for the connection.

@@ -214,6 +214,47 @@ fn an_unanswered_request_is_given_up() {
     assert_eq!(alone.poll_event(), Some(concluded(Conclusion::Complete)), "there is no peer to ask");
 }
 
+/// Fails the request: no peer answers any more.
+fn expire(node: &mut Ownership) {
+    while let Some(due) = node.poll_timeout() {
+        node.handle_timeout(due);
+        sent(node);
+    }
+    assert_eq!(node.poll_event(), Some(concluded(Conclusion::Incomplete)));
+}
+
+/// An incomplete request is repeated with its number, and pieces that arrived before count. One that is given up is not: then the last report
+/// gives the number, or the clock if that was used.
+#[test]
+fn an_incomplete_request_keeps_its_number() {
+    for is_given_up in [false, true] {
+        let mut node = node();
+        let id = asks(&mut node, 1);
+        assert_eq!(hears(&mut node, 2, PEER, id, give(0)), []);
+        assert_eq!(bodies(&mut node), [Body::Taken { index: 0 }]);
+        expire(&mut node);
+        assert_eq!((node.whereabouts(at(40_000), MOBILE), node.stored_bytes()), (Whereabouts::Unknown, 10));
+        if is_given_up {
+            node.give_up(MOBILE);
+            assert_eq!(node.stored_bytes(), 0);
+            for (now, of) in [(60_000, 59_000), (90_000, 90_000)] {
+                node.ask_again(at(now), MOBILE, at(59_000));
+                let asked = sent(&mut node);
+                assert_eq!(asked.iter().map(|(_, ask)| ask.id).collect::<Vec<_>>(), [node.number_of(at(of)); 2]);
+                expire(&mut node);
+                node.give_up(MOBILE);
+            }
+            continue;
+        }
+        node.ask_again(at(40_000), MOBILE, at(2));
+        let ask = Message { id, mobile: MOBILE, body: Body::Ask };
+        assert_eq!(sent(&mut node), [(PEER, ask.clone()), (OTHER, ask)]);
+        assert_eq!(hears(&mut node, 40_010, OTHER, id, Body::None), []);
+        assert_eq!(hears(&mut node, 40_020, PEER, id, give(1)), [given(), concluded(Conclusion::Complete)]);
+        assert_eq!(node.owned_by(MOBILE), id);
+    }
+}
+
 /// A mobile host that was forgotten is like a new one, but no request of its time is answered.
 #[test]
 fn promises_outlive_their_hosts() {
