@@ -41,6 +41,8 @@ const TCP_CHECKSUM: usize = 16;
 const TCP: u8 = 6;
 /// The most bytes of a TCP header.
 const MAX_TCP_HEADER_LEN: usize = Segment::HEADER_LEN + Segment::MAX_OPTIONS_LEN;
+/// The least payload of a segment that is cut: with less, a packet of 64 kB would become too many, each of them mostly headers.
+const LEAST_CUT: usize = 256;
 /// Bytes of an IPv6 header without extension headers.
 const IPV6_HEADER_LEN: usize = 40;
 
@@ -130,7 +132,7 @@ fn segments_with(offload: Offload, bytes: Bytes, checksums: Checksums) -> Result
         }
         _ => 0,
     };
-    Ok(Segments { rest: Some(packet), size, is_first: true })
+    Ok(Segments { rest: Some(packet), size, was_joined: size != 0, is_first: true })
 }
 
 /// The segments of one packet.
@@ -138,6 +140,8 @@ pub struct Segments {
     rest: Option<Packet>,
     /// Bytes of payload in each; 0 for a single packet.
     size: usize,
+    /// Whether the kernel left the segmentation to this process.
+    was_joined: bool,
     is_first: bool,
 }
 
@@ -154,10 +158,10 @@ impl Segments {
         Some(headers + if self.size == 0 { payload } else { payload.min(self.size) })
     }
 
-    /// Cuts them so that none has more than `len` bytes behind its IP header. Does nothing if that is no more than TCP's header.
+    /// Cuts them so that none has more than `len` bytes behind its IP header. Does nothing if that leaves less than 256 bytes of payload in each.
     pub fn cut_to(mut self, len: usize) -> Self {
         if let Some((headers, payload)) = self.lens()
-            && len > headers
+            && len >= headers + LEAST_CUT
         {
             self.size = (len - headers).min(if self.size == 0 { payload } else { self.size });
         }
@@ -181,7 +185,9 @@ impl Iterator for Segments {
         let size = self.size;
         let is_first = std::mem::replace(&mut self.is_first, false);
         let Some(Packet { payload: Payload::Tcp(whole), .. }) = &mut self.rest else { return self.rest.take() };
-        if !is_first {
+        // RFC 3168 section 6.1.2: once. In a single segment it may be a bit of Accurate ECN's counter, which each part repeats (RFC 9768
+        // section 3.2.2).
+        if !is_first && self.was_joined {
             whole.flags.remove(Flags::CWR);
         }
         if size == 0 || whole.payload.len() <= size {
@@ -419,8 +425,12 @@ mod tests {
     }
 
     // Claim: TCP segments between programs that would exceed the path, up to 1,280 bytes, are cut into segments that fit it, as a network card
-    // would; those with SYN, urgent data or a signature are not.
-    // Tests: `path_mtu::segments_of_programs_are_cut_where_they_would_leave_in_fragments`, `narrow::full_packets_pass_a_link_of_1280_bytes_over_ipv4`
+    // would, also those of IPv4 programs and of a proxy's hosts; those with SYN, urgent data or a signature are not, nor those that would keep
+    // less than 256 bytes of payload.
+    // Tests: `offload::packets_of_the_kernel_are_cut_to_a_shorter_length`,
+    // `path_mtu::segments_of_programs_are_cut_where_they_would_leave_in_fragments`,
+    // `path_mtu::segments_of_ipv4_programs_are_cut_as_those_of_others`, `proxy::segments_of_hosts_are_cut_to_fit_a_narrow_path`,
+    // `narrow::full_packets_pass_a_link_of_1280_bytes_over_ipv4`
     #[test]
     fn segments_are_cut_to_a_shorter_length() {
         let header = 32;
@@ -440,16 +450,51 @@ mod tests {
         assert_eq!(parts, expected);
         let more = of(&whole).cut_to(header + 400);
         assert_eq!(more.divisible_len(), Some(header + 400));
-        assert_eq!(more.cut_to(header + 100).count(), 10);
-        for len in [header + 1000, header + 2000, header, 0] {
+        assert_eq!(more.cut_to(header + LEAST_CUT).count(), 4);
+        for len in [header + 1000, header + 2000, header + LEAST_CUT - 1, header, 0] {
             assert_eq!(of(&whole).cut_to(len).count(), 1, "{len}");
         }
-        for flags in [Flags::SYN, Flags::URG | Flags::ACK] {
-            let whole = of(&packet(7, flags, &[1; 1000]));
+        let mut signed = packet(7, Flags::ACK, &[1; 1000]);
+        if let Payload::Tcp(segment) = &mut signed.payload {
+            segment.options.is_signed = true;
+        }
+        for whole in [packet(7, Flags::SYN, &[1; 1000]), packet(7, Flags::URG | Flags::ACK, &[1; 1000]), signed] {
+            let whole = Segments { rest: Some(whole), size: 0, was_joined: false, is_first: true };
             assert_eq!(whole.divisible_len(), None);
             assert_eq!(whole.cut_to(header + 400).count(), 1);
         }
         assert_eq!(of(&packet(7, Flags::ACK, &[])).divisible_len(), None);
+    }
+
+    /// Across the wrap of the sequence number, with CWR, as one packet of the kernel and as single segments.
+    #[test]
+    fn packets_of_the_kernel_are_cut_to_a_shorter_length() {
+        let header = 32;
+        let start = u32::MAX - 500;
+        let part = |at: u32, flags, payload: &[u8]| packet(start.wrapping_add(at), flags, payload);
+        let mut joiner = Joiner::default();
+        let marked = Flags::ACK | Flags::CWR;
+        for whole in [part(0, marked, &[1; 700]), part(700, marked | Flags::PSH, &[2; 500])] {
+            assert_eq!(joiner.push(whole), None);
+        }
+        let Joined { offload, pieces } = joiner.joined().unwrap().unwrap();
+        let bytes = Bytes::from(pieces.concat());
+        let whole = || segments(offload, bytes.clone()).unwrap();
+        assert_eq!(whole().divisible_len(), Some(header + 700));
+        let parts: Vec<Packet> = whole().cut_to(header + 450).map(value).collect();
+        let expected = [
+            part(0, marked, &[1; 450]),
+            part(450, Flags::ACK, &[&[1; 250][..], &[2; 200]].concat()),
+            part(900, Flags::ACK | Flags::PSH, &[2; 300]),
+        ];
+        assert_eq!(parts, expected);
+        for len in [header + 700, header + 2000, header + LEAST_CUT - 1] {
+            assert_eq!(whole().cut_to(len).map(|it| it.tcp().unwrap().payload.len()).collect::<Vec<_>>(), [700, 500]);
+        }
+        let single = part(0, marked | Flags::ECE, &[1; 700]).emit().unwrap();
+        let parts: Vec<Packet> =
+            segments(Offload::default(), single).unwrap().cut_to(header + 400).map(value).collect();
+        assert_eq!(parts, [(0, 400), (400, 300)].map(|(at, len)| part(at, marked | Flags::ECE, &vec![1; len])));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A packet of a program that does not fit is answered by an ICMP error with the length that does, but not with less than 1,280 bytes,
 //! which programs may send over any path: TCP segments are cut into shorter ones before the encryption, as a network card would
-//! ([`Core::cut_to`]), and other packets leave in fragments, which are cut after it (RFC 4303 section 3.3.4).
+//! ([`Core::cut_to`]) if the path leaves them enough payload, and other packets leave in fragments, which are cut after it (RFC 4303
+//! section 3.3.4).
 //! HIP's own packets are never dropped as too long (RFC 7401 section 5.1.3): routers may fragment them over IPv4, and over IPv6 they leave
 //! in fragments that every path carries.
 

@@ -1,8 +1,10 @@
 //! The MTU of paths: ICMP errors to programs, and packets that leave in fragments.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use bytes::Bytes;
 use holdover_base::Duration;
-use holdover_hipd::core::Outgoing;
+use holdover_hipd::core::{End, IpVersion, KernelSockets, Outgoing};
 use holdover_hipd::files::Via;
 use holdover_wire::{IcmpError, Packet, Payload, Udp, Unreachable};
 
@@ -128,5 +130,38 @@ fn segments_of_programs_are_cut_where_they_would_leave_in_fragments() {
             let [fits, exceeds] = [len, len + 1].map(|len| sent(&mut world, 40 + len).unwrap().2);
             assert_eq!((fits, exceeds), (None, Some(mtu as usize)), "{via:?} {mtu}");
         }
+    }
+}
+
+// At an LSI the bound is the same, since IPv4 is translated to IPv6 before the encryption.
+#[test]
+fn segments_of_ipv4_programs_are_cut_as_those_of_others() {
+    for via in [Via::Ip, Via::Udp] {
+        let mut world = World::new(1, via, [true, true]);
+        for host in [0, 1] {
+            world.use_lsis(host, NoSockets);
+        }
+        world.send(0, 1);
+        world.run_for(SECOND * 3);
+        let hit = IpAddr::from(world.hit(1).0);
+        let lsi = IpAddr::from(world.hosts[0].peer_status()[0].lsi.unwrap());
+        let now = world.now;
+        assert_eq!(world.hosts[0].cut_to(now, lsi, 1240), None, "the path is not known to be narrow");
+        world.hosts[0].set_path_mtu(now, address("198.51.100.2"), 900);
+        let len = world.hosts[0].cut_to(now, lsi, 1240).unwrap();
+        assert_eq!(world.hosts[0].cut_to(now, hit, 1240), Some(len));
+        assert_eq!(world.hosts[0].cut_to(now, lsi, len), None);
+        let unknown = IpAddr::from(Ipv4Addr::new(192, 0, 2, 77));
+        assert_eq!(world.hosts[0].cut_to(now, unknown, 1240), None, "it is no peer's");
+    }
+}
+
+/// This host has no program.
+#[derive(Debug)]
+struct NoSockets;
+
+impl KernelSockets for NoSockets {
+    fn version_of(&mut self, _: u8, _: End, _: End) -> Option<IpVersion> {
+        None
     }
 }

@@ -216,6 +216,32 @@ fn each_host_has_its_identity() {
     }
 }
 
+/// To a peer's LSI and its HIT, and as those of the router's own programs.
+#[test]
+fn segments_of_hosts_are_cut_to_fit_a_narrow_path() {
+    for via in [Via::Ip, Via::Udp] {
+        let mut site = Site::new(via);
+        let [lsi, hit] = site.peer_addresses();
+        let own = IpAddr::from(site.router.own().hit().0);
+        let hosts = HOSTS.into_iter().flatten().map(|it| address(it));
+        let hosts = hosts.map(|src| (Side::Hosts, src, if src.is_ipv4() { lsi } else { hit }));
+        let ends: Vec<_> = [(Side::Programs, own, hit)].into_iter().chain(hosts).collect();
+        for &(side, src, dst) in &ends {
+            let port = if src.is_ipv4() { 4000 } else { 6000 };
+            assert_eq!(site.sent_to_peer(side, &Packet::new(src, dst, datagram(port, 53))).len(), 1, "{src}");
+            assert_eq!(site.router.cut_to(site.now, side, (src, dst), 1240), None, "it is not known to be narrow");
+        }
+        site.router.set_path_mtu(site.now, address(PEER), 900);
+        let len = site.router.cut_to(site.now, Side::Programs, (own, hit), 1240).unwrap();
+        for &(side, src, dst) in &ends {
+            assert_eq!(site.router.cut_to(site.now, side, (src, dst), 1240), Some(len), "{src}");
+            assert_eq!(site.router.cut_to(site.now, side, (src, dst), len), None, "{src}");
+        }
+        let stranger = (address("192.168.7.99"), lsi);
+        assert_eq!(site.router.cut_to(site.now, Side::Hosts, stranger, 1240), None);
+    }
+}
+
 /// TCP options that Holdover does not know pass the proxy in both directions.
 #[test]
 fn unknown_options_of_hosts_survive() {
