@@ -16,6 +16,7 @@ use holdover_host::control_client::answers;
 use holdover_host::process::{LogTo, WaitError};
 use holdover_testbed::multipath::{self, Role};
 use holdover_testbed::{Namespace, NamespaceError, Netlink, NetlinkError, wireguard};
+use rustix::io::Errno;
 
 /// For a daemon to be up, or an association to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -240,9 +241,24 @@ fn set_up_tunnel(namespace: &Namespace, name: &str, index: usize) -> Result<(), 
 const KERNELS: &str = "wg";
 
 /// Why this kernel has no WireGuard, if it has none.
-pub(super) fn lacks_wireguard() -> Result<Option<String>, NamespaceError> {
-    let refusal = Namespace::new("wireguard")?.enter(|| wireguard::add(KERNELS))?.err();
-    Ok(refusal.map(|error| error.to_string()))
+///
+/// # Errors
+/// The kernel refuses the interface for another reason than that it does not know its type.
+pub(super) fn lacks_wireguard() -> Result<Option<String>, MeansError> {
+    let added = Namespace::new("wireguard")?.enter(|| wireguard::add(KERNELS))?;
+    absence(added).map_err(failed("an interface of the kernel's WireGuard"))
+}
+
+/// Why the kernel does not know the type of an interface, if it does not.
+fn absence(added: io::Result<()>) -> io::Result<Option<String>> {
+    match added {
+        Ok(()) => Ok(None),
+        // `rtnl_newlink` answers `EOPNOTSUPP`; `ENODEV` comes from modules without what they need.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NODEV)) => {
+            Ok(Some(error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Starts the kernel's WireGuard on two hosts; it ends with their namespaces. The first host knows the second one's address.
@@ -317,4 +333,20 @@ pub(super) fn change_endpoint(mobile: &Namespace, address: IpAddr, is_there: boo
         if is_there { multipath::add_endpoint(address, Role::Connecting) } else { multipath::remove_endpoint(address) }
     };
     mobile.enter(change)?.map_err(failed("an endpoint of MPTCP"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unknown_types_of_interfaces_are_absent() {
+        assert!(absence(Ok(())).unwrap().is_none());
+        for errno in [Errno::OPNOTSUPP, Errno::NODEV] {
+            assert!(absence(Err(errno.into())).unwrap().is_some());
+        }
+        for errno in [Errno::PERM, Errno::NOMEM, Errno::BUSY, Errno::EXIST] {
+            assert_eq!(Errno::from_io_error(&absence(Err(errno.into())).unwrap_err()), Some(errno));
+        }
+    }
 }

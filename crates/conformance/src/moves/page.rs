@@ -21,7 +21,7 @@ pub struct Report {
     head: Head,
     /// Of `wireguard-go`, if it could be had.
     wireguard_go: Option<String>,
-    /// Why the kernel has no WireGuard, if it has none.
+    /// Why the kernel has no WireGuard, if it was to be compared and there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     lacks_wireguard: Option<String>,
     /// What the bounds allow the machine.
@@ -58,11 +58,73 @@ impl Report {
         )
     }
 
-    /// The sentence on the kernel's WireGuard.
-    fn kernels_wireguard(&self) -> String {
+    /// Whether a cell has this means.
+    fn has(&self, means: Means) -> bool {
+        self.results.cells().iter().any(|cell| cell.place.means == means)
+    }
+
+    /// The sentences on the means that were measured.
+    fn means(&self) -> String {
+        let [plain, without_wake, hip, program, kernels, multipath] = Means::ALL.map(|means| self.has(means));
+        let mut sentences = Vec::new();
+        if plain {
+            sentences.push("**plain TCP**: its connection is bound to the address that is gone.".to_owned());
+        }
+        let of_hip = match (hip, without_wake) {
+            (true, true) => {
+                "**hip**, **hip --no-wake**: `holdover hip` at both ends, with and without the retransmission trigger."
+            }
+            (true, false) => "**hip**: `holdover hip` at both ends.",
+            (false, true) => "**hip --no-wake**: `holdover hip` at both ends, without the retransmission trigger.",
+            (false, false) => "",
+        };
+        sentences.push(of_hip.to_owned());
+        let set_up = format!("the mobile host knows the server's address and sends keep-alives every {KEEP_ALIVE_S} s");
+        if program {
+            let version = self.wireguard_go.as_deref().unwrap_or("no program");
+            sentences.push(format!("**wireguard-go**: {version} at both ends; {set_up}."));
+        }
         match &self.lacks_wireguard {
-            None => "**wireguard**: the kernel's at both ends, set up likewise.".to_owned(),
-            Some(why) => format!("**wireguard**, the kernel's, was not measured: this kernel has none ({why})."),
+            Some(why) => {
+                sentences.push(format!("**wireguard**, the kernel's, was not measured: this kernel has none ({why})."))
+            }
+            None if kernels && program => {
+                sentences.push("**wireguard**: the kernel's at both ends, set up likewise.".to_owned());
+            }
+            None if kernels => sentences.push(format!("**wireguard**: the kernel's at both ends; {set_up}.")),
+            None => {}
+        }
+        if multipath {
+            sentences.push(
+                "**MPTCP**: the kernel's at both ends; endpoints are added and removed with the mobile host's addresses, as NetworkManager \
+                 does, and the server announces its own."
+                    .to_owned(),
+            );
+        }
+        let (names, they_know) = match (program || kernels, multipath) {
+            (true, true) => ("WireGuard and MPTCP are", "they know"),
+            (true, false) => ("WireGuard is", "it knows"),
+            (false, true) => ("MPTCP is", "it knows"),
+            (false, false) => ("", ""),
+        };
+        if !names.is_empty() {
+            sentences.push(format!(
+                "{names} not compared where the mobile host's IP version or the server's address changes: here {they_know} one address of the \
+                 server."
+            ));
+        }
+        sentences.retain(|sentence| !sentence.is_empty());
+        let note = "wireguard-go keeps the source address and the interface of a peer's packets. Of version 0.0.20220316 the log says after a gap \
+                    that the network is unreachable, for each packet, until nothing was heard for 15 s and it begins a handshake.";
+        format!("- {}\n{}", sentences.join(" "), if program { format!("- {note}\n") } else { String::new() })
+    }
+
+    /// When a connection counts as dead.
+    fn never(&self) -> &'static str {
+        if self.has(Means::Plain) {
+            "not within 10 s of the new address with plain TCP, and not within 30 s and twice the gap with the others"
+        } else {
+            "not within 30 s of the new address and twice the gap"
         }
     }
 
@@ -74,20 +136,13 @@ impl Report {
              carries {} and queues {} packets in each direction; the round trip is {}. The host moves {} after the connection was opened. Each cell \
              is {runs}; each byte that arrived was compared with the one sent.\n\n\
              - **download**, **upload**: {:.1} MB. **key**: a held key, {KEYS} times {KEY} bytes, every {}, and its echoes.\n\
-             - **plain TCP**: its connection is bound to the address that is gone. **hip**, **hip --no-wake**: `holdover hip` at both ends, with \
-             and without the retransmission trigger. **wireguard-go**: {} at both ends; the mobile host knows the server's address and \
-             sends keep-alives every {KEEP_ALIVE_S} s. {} **MPTCP**: the kernel's at both ends; endpoints are added and removed with the mobile host's addresses, as \
-             NetworkManager does, and the server announces its own. WireGuard and MPTCP are not compared where the mobile host's IP version or the server's \
-             address changes: here they know one address of the server.\n\
-             - wireguard-go keeps the source address and the interface of a peer's packets. Of version 0.0.20220316 the log says after a gap that the \
-             network is unreachable, for each packet, until nothing was heard for 15 s and it begins a handshake.\n\
+             {}\
              - **exchange**: from the new address to the arrival of the answer by which the other host verifies it, the third packet; where both \
              hosts move, of the later one. Bound: 1.5 round trips ({}; where both hosts move 2, {}) and {} for the machine.\n\
              - **first data**: from the new address to the first data that a packet from it or to it brings to a program; in a make before break the longest pause \
              from then on. \
              Bound with hip: 1.5 round trips after the exchange (for the pause: in all), {} for the machine, and {} for a key.\n\
-             - **total**: from the beginning to the last byte. *Never* is: not within 10 s of the new address with plain TCP, and not within 30 s and twice \
-             the gap with the others.\n\n\
+             - **total**: from the beginning to the last byte. *Never* is: {}.\n\n\
              What misses its bound is in bold. Runs of hip that missed it while the machine was {} late or more were made again, at most twice: {} runs. {}.\n",
             path.rate,
             path.queue,
@@ -95,13 +150,13 @@ impl Report {
             spaced(MOVES_AFTER.into()),
             path.amount(TRANSFER_TIME).0 as f64 / 1e6,
             spaced(KEY_EVERY.into()),
-            self.wireguard_go.as_deref().unwrap_or("no program"),
-            self.kernels_wireguard(),
+            self.means(),
             spaced(path.delay * 3),
             spaced(path.delay * 4),
             spaced(self.tolerance),
             spaced(self.tolerance),
             spaced(KEY_EVERY.into()),
+            self.never(),
             spaced(Lateness::EXCUSE),
             self.repeated,
             self.lateness(),

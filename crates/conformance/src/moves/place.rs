@@ -47,8 +47,10 @@ pub enum Means {
     /// `holdover hip up` at both ends.
     Hip,
     /// `wireguard-go` at both ends.
+    #[serde(rename = "wire-guard")]
     WireGuardGo,
     /// The kernel's WireGuard at both ends.
+    #[serde(rename = "kernel-wireguard")]
     WireGuard,
     /// MPTCP of the kernels between addresses.
     Multipath,
