@@ -329,6 +329,14 @@ mod tests {
         assert!(means("wg").unwrap_err().contains("wireguard-go, wireguard, MPTCP"));
     }
 
+    /// `wire-guard` is the name that `wireguard-go` had before the kernel's was compared.
+    #[test]
+    fn means_keep_their_names_in_json() {
+        let names = Means::ALL.map(|means| serde_json::to_string(&means).unwrap());
+        let expected = ["plain", "hip-without-wake", "hip", "wire-guard", "kernel-wireguard", "multipath"];
+        assert_eq!(names, expected.map(|name| format!("\"{name}\"")));
+    }
+
     #[test]
     fn pages_do_not_name_the_journal() {
         for words in
