@@ -77,9 +77,9 @@ fn data_goes_by_way_of_a_relay_where_ports_are_random() {
     behind_translators("nat-relay", Masquerade::Random);
 }
 
-/// The relay learns of the client's link from the client's router: the sender's packets fit its own path.
+/// The relay learns of the client's link from the client's router: the sender's packets fit its own path. The client's own segments are cut.
 // Claim: Data reaches a relay's client over a link of 1,280 bytes behind a Linux router that translates addresses: the relay sends fragments.
-// It believes ICMP errors that quote an SPI of what it forwards.
+// It believes ICMP errors that quote an SPI of what it forwards. The client's own segments leave whole.
 // Tests: `nat::what_is_relayed_leaves_in_fragments_on_a_narrow_path`
 fn a_relay_reaches_a_client_over_a_narrow_link() {
     let (place, mut internet) = (Place::new("nat-narrow"), Internet::new());
@@ -89,7 +89,7 @@ fn a_relay_reaches_a_client_over_a_narrow_link() {
     internet.narrow(&b, 1, 1280);
     let [alice, bob, server] = three(&place, [&a, &b, &s], "relay");
     alice.ok("ping bob --count 3");
-    for (way, sender) in [(Way::FromMobile, &server), (Way::ToMobile, &bob)] {
+    for (way, sender, expected) in [(Way::FromMobile, &server, 700..u64::MAX), (Way::ToMobile, &bob, 0..200)] {
         let fragments = || sender.status()["counters"]["fragments"].as_u64().unwrap();
         let (start, before) = (Instant::now(), fragments());
         let transfer = Transfer::start(way, &a, &b, bob.hit());
@@ -97,7 +97,7 @@ fn a_relay_reaches_a_client_over_a_narrow_link() {
         let (took, count) = (start.elapsed(), fragments() - before);
         eprintln!("{way:?}: {took:.1?}, {count} fragments");
         transfer.end();
-        assert!(took < Duration::from_secs(15) && count > 700, "{way:?}: {took:?}, {count} fragments");
+        assert!(took < Duration::from_secs(15) && expected.contains(&count), "{way:?}: {took:?}, {count} fragments");
     }
 }
 
