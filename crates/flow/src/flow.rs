@@ -157,6 +157,12 @@ impl Flow {
         time(self.heard_nanos())
     }
 
+    /// Whether the peer has sent data that has not arrived: its last packets have higher sequence numbers than this host has acknowledged.
+    pub fn lacks_data(&self) -> bool {
+        let (peer, acked) = (self.half(Direction::Incoming), self.half(Direction::Outgoing).acked());
+        peer.has(HALF_LAST) && acked.is_some_and(|acked| Seq::new(peer.core.last_nxt).gt(acked))
+    }
+
     /// Whether data, or ACKs of data, have arrived after `then`. Any packet of the peer proves less: it may answer a
     /// probe.
     pub fn has_gone_on_after(&self, then: Instant) -> bool {

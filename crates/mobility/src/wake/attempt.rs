@@ -25,6 +25,10 @@ pub(super) struct Attempt {
     up_at: Instant,
     /// Directions whose senders may have data, by the direction of their ACKs: outgoing, incoming.
     waits: [bool; 2],
+    /// Progress of one direction does not end the attempt while the other one is known to wait.
+    is_of_both: bool,
+    /// The host's own TCP has data outstanding that did not pass.
+    has_own_data: bool,
     first_at: Option<Instant>,
     last_at: Instant,
     /// The time of the next attempt; `None` before its turn.
@@ -32,6 +36,10 @@ pub(super) struct Attempt {
     tries: u32,
     /// Attempts since the path is known to work.
     proven_tries: u32,
+    /// When the last attempt, or what the host's TCP had sent by itself, was found to be lost.
+    lost_at: Option<Instant>,
+    /// See [`Self::note_lack`].
+    lacks_data: bool,
 }
 
 /// The interval between attempts is half a round trip while the path is not known to work, within these bounds, which
@@ -44,13 +52,16 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(300);
 const BACKOFF_PART: u64 = 16;
 
 /// The allowance for timers, beyond a round trip, until the answer to an attempt.
-const ALLOWANCE: Duration = Duration::from_millis(15);
+pub(super) const ALLOWANCE: Duration = Duration::from_millis(15);
 
 /// The round trip without a measurement (RFC 6298 section 2.1 has 1 s for the timeout; attempts cost little).
 pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 
 /// The most attempts once the path is known to work: after that, the cause is elsewhere.
 const MOST_PROVEN_TRIES: u32 = 6;
+
+/// The attempts that are repeated in their turn among others.
+const MOST_REPEATED: u32 = 3;
 
 /// The interval between checks of a connection that is left to its own timers.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -60,18 +71,37 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(60);
 
 impl Attempt {
     pub(super) fn new(cut_at: Instant, up_at: Instant, waits: [bool; 2]) -> Self {
-        Self { cut_at, up_at, waits, first_at: None, last_at: up_at, next_at: None, tries: 0, proven_tries: 0 }
+        Self {
+            cut_at,
+            up_at,
+            waits,
+            is_of_both: false,
+            has_own_data: false,
+            first_at: None,
+            last_at: up_at,
+            next_at: None,
+            tries: 0,
+            proven_tries: 0,
+            lost_at: None,
+            lacks_data: false,
+        }
+    }
+
+    /// At a host, which has one end's data at hand: each direction that is known to wait has to resume.
+    pub(super) fn of_both(self, is_of_both: bool) -> Self {
+        Self { is_of_both, ..self }
     }
 
     /// The connection can be reached from now on: earlier attempts do not count.
     pub(super) fn begin_again(&mut self, now: Instant) {
         let next_at = self.next_at.map(|_| now);
-        *self = Self { next_at, ..Self::new(self.cut_at, now, self.waits) };
+        let (is_of_both, has_own_data) = (self.is_of_both, self.has_own_data);
+        *self = Self { next_at, is_of_both, has_own_data, ..Self::new(self.cut_at, now, self.waits) };
     }
 
     /// The host's own TCP has data outstanding.
     pub(super) fn await_own_data(&mut self) {
-        self.waits[1] = true;
+        (self.waits[1], self.is_of_both, self.has_own_data) = (true, true, true);
     }
 
     /// The peer may have data from now on.
@@ -149,7 +179,7 @@ impl Attempt {
     /// Waits for the answer to the first attempt until `patience` is over. Returns whether it does.
     pub(super) fn wait_longer(&mut self, now: Instant, patience: Duration) -> bool {
         let until = self.last_at + patience;
-        let waits = self.tries == 1 && now < until;
+        let waits = self.tries == 1 && !self.lacks_data && now < until;
         if waits {
             self.next_at = Some(until);
         }
@@ -163,11 +193,6 @@ impl Attempt {
         if self.tries == 1 {
             self.next_at = self.next_at.map(|at| at.min(until));
         }
-    }
-
-    /// From the attempt to the progress; `None` after several attempts, of which any may have caused it (Karn's rule).
-    pub(super) fn answered_in(&self, resumed_at: Instant) -> Option<Duration> {
-        (self.tries == 1).then(|| resumed_at.saturating_since(self.last_at))
     }
 
     /// The ACKs of a stall are released one by one from now on: the answer to the last of them counts.
@@ -186,13 +211,81 @@ impl Attempt {
         now >= self.up_at + GIVE_UP
     }
 
-    /// The time of the first progress: new data, or an ACK that advances.
+    /// The time of the first progress: new data, or an ACK that advances. `None` while one of both senders is known to wait for its timer:
+    /// data of the peer, such as one that the router had kept, say nothing about the host's own; and an ACK of these brings no answer that
+    /// was lost.
     pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
-        let progress =
-            Direction::BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
-                flow.half(direction).progress_at(direction).filter(|&at| at >= self.up_at)
-            });
-        progress.min()
+        let progress = Direction::BOTH.map(|direction| {
+            let at = flow.half(direction).progress_at(direction);
+            at.filter(|&at| at >= self.up_at)
+        });
+        let [peers, own] = progress;
+        let [_, may_have_sent] = self.waits;
+        let is_own_awaited = self.has_own_data || may_have_sent && flow.half(Direction::Incoming).has_outstanding();
+        if self.is_of_both && is_own_awaited && own.is_none() {
+            return None;
+        }
+        if self.is_of_both && peers.is_none() && flow.lacks_data() {
+            return None;
+        }
+        if self.has_own_data {
+            return own;
+        }
+        let awaited = progress.into_iter().zip(self.waits).filter(|&(_, waits)| waits);
+        awaited.filter_map(|(at, _)| at).min()
+    }
+
+    /// When what was answered at `resumed_at` was sent: the only attempt, or what the host's TCP has sent by itself. `None` if it may be any of
+    /// several (Karn's rule).
+    pub(super) fn sent_at(&self, resumed_at: Instant, flow: &Flow) -> Option<Instant> {
+        match self.tries {
+            0 => self.own_data_at(flow).filter(|&at| at <= resumed_at),
+            1 => Some(self.last_at),
+            _ => None,
+        }
+    }
+
+    /// When the last packet that may be answered was sent: by an attempt, or by the host's TCP. `None` if there was none.
+    pub(super) fn last_sent_at(&self, flow: &Flow) -> Option<Instant> {
+        Some(self.last_at).filter(|_| self.tries > 0).max(self.own_data_at(flow))
+    }
+
+    /// When the host's TCP has last sent data since the link's return.
+    fn own_data_at(&self, flow: &Flow) -> Option<Instant> {
+        flow.half(Direction::Incoming).last_data_at().filter(|&at| at >= self.up_at)
+    }
+
+    /// What was sent is lost: the connection's turn is to come again.
+    pub(super) fn put_back(&mut self, now: Instant) {
+        (self.lost_at, self.next_at) = (Some(now), None);
+    }
+
+    /// Whether it takes a place of its own if it is repeated while others wait. Later attempts, and those for a peer whose data are known to be lost,
+    /// follow their own timers.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        self.tries < MOST_REPEATED && !self.lacks_data
+    }
+
+    /// Whether it is the first one, or for a peer whose data are known to be lost: of many connections each peer gets few messages then.
+    pub(super) fn spares_the_link(&self) -> bool {
+        self.tries <= 1 || self.lacks_data
+    }
+
+    /// Whether what the host's TCP has sent then, not at the request of an attempt, may be answered.
+    pub(super) fn may_answer(&self, sent_at: Instant) -> bool {
+        self.lost_at.map_or(self.tries == 0, |lost_at| lost_at < sent_at)
+    }
+
+    /// The host's own data may have been acknowledged while those of the peer have not arrived: the peer is woken at once. Returns whether that is
+    /// new.
+    pub(super) fn note_lack(&mut self, now: Instant, flow: &Flow) -> bool {
+        let is_acknowledged = flow.half(Direction::Incoming).flows_since(Some(self.up_at), Direction::Incoming);
+        if self.lacks_data || !self.is_of_both || !is_acknowledged || !flow.lacks_data() {
+            return false;
+        }
+        (self.lacks_data, self.waits[0]) = (true, true);
+        self.next_at = self.next_at.map(|at| at.min(now));
+        true
     }
 
     /// Whether the peer has answered the last attempt without data: it was not waiting either.

@@ -71,6 +71,8 @@ struct Poking {
     is_of_newest: bool,
     /// Whether the link is reserved for it then.
     is_booked: bool,
+    /// Whether they end with the first retransmission: many others wait. Otherwise later messages shorten the timer after it.
+    ends_with_data: bool,
 }
 
 /// ACKs for a sender with a hole, which follow the messages to it ([`Half::wake`]).
@@ -496,6 +498,7 @@ impl Half {
                     has_begun: false,
                     is_of_newest: false,
                     is_booked: false,
+                    ends_with_data: at.direction == Direction::Incoming && crowd == Crowd::WaitsAndOwnData,
                 });
                 Outcome::Poked
             }
@@ -512,7 +515,11 @@ impl Half {
         at: At,
         flow: FlowHalf<'_>,
     ) -> Option<Injected> {
-        self.poke = self.poke.filter(|poke| !flow.flows_since(Some(poke.since), at.direction));
+        let is_over = |poke: &Poking| {
+            let is_sent = poke.ends_with_data && flow.last_data_at().is_some_and(|sent_at| sent_at >= poke.since);
+            is_sent || flow.flows_since(Some(poke.since), at.direction)
+        };
+        self.poke = self.poke.filter(|poke| !is_over(poke));
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
         // Messages to the host itself do not use the link.
         if at.direction == Direction::Outgoing && !poking.is_booked {

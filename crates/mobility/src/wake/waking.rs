@@ -14,11 +14,14 @@
 //! Waking ends when data or ACKs arrive, when the peer answers and has nothing to send, or after a bounded number of attempts and 60 s. The
 //! result is a [`WakeOutcome`](crate::WakeOutcome).
 
+mod overtaking;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Flow, FlowTable};
 
+use self::overtaking::Overtaking;
 use super::at::At;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::between;
@@ -43,6 +46,7 @@ pub(super) struct Waking {
     resumed: u32,
     /// How long an attempt takes until the connection resumes: the longest recent one, or the time of a full queue.
     answer: Duration,
+    overtaking: Overtaking,
 }
 
 /// The initial window: each connection sends some four segments at once.
@@ -89,6 +93,7 @@ impl Waking {
             shrunk_at: up_at,
             resumed: 0,
             answer: QUEUED,
+            overtaking: Overtaking::default(),
         }
     }
 
@@ -192,7 +197,7 @@ impl WakeControl {
                 half.is_waiting() && !half.is_deferred
             });
             if waits.contains(&true) {
-                state.attempt = Some(Attempt::new(cut_at, up_at, waits));
+                state.attempt = Some(Attempt::new(cut_at, up_at, waits).of_both(!self.is_between));
                 queue.push((state.activity, std::cmp::Reverse(flow.active_at()), connection));
             } else {
                 // Releases stalled ACKs and hidden windows.
@@ -233,7 +238,7 @@ impl WakeControl {
         if !self.link.is_up() {
             return;
         }
-        let (mut found, mut tried) = (BTreeSet::new(), Vec::new());
+        let (mut found, mut tried, mut sent) = (BTreeSet::new(), Vec::new(), Vec::new());
         for (connection, data) in connections {
             let Some(flow) = path.snapshot(connection).filter(|_| !self.is_absent(connection)) else { continue };
             let Some(up_at) = self.reachable_at(connection) else { continue };
@@ -246,6 +251,7 @@ impl WakeControl {
                     attempt.await_own_data();
                 }
                 self.schedule(connection);
+                sent.extend(has_passed.then_some(connection));
                 continue;
             }
             state.incoming.wait_for_unseen(data);
@@ -275,6 +281,7 @@ impl WakeControl {
         for (connection, known) in tried {
             self.act(now, connection, known, path);
         }
+        self.await_what_was_sent(now, &sent, path);
         self.wake_more(now, path);
         path.set_link(self.link_state());
     }
@@ -295,6 +302,7 @@ impl WakeControl {
         for connection in in_flight {
             self.finish_if_over(now, connection, path);
         }
+        self.put_back_overtaken(now, path);
         self.wake_more(now, path);
         path.set_link(self.link_state());
     }
@@ -362,27 +370,28 @@ impl WakeControl {
             return;
         }
         let (Some(waking), Some(flow)) = (&mut self.waking, path.snapshot(connection)) else { return };
-        // Over a working path, a connection whose first attempt was not answered resumes by its own timer, and makes
-        // room for the next.
-        let is_first =
-            self.connections.get(&connection).and_then(|state| state.attempt).is_some_and(|it| it.tries() == 0);
-        if is_first {
+        // Over a working path, a connection whose attempts were not answered resumes by its own timer, and makes room for the next.
+        let attempt = self.connections.get(&connection).and_then(|state| state.attempt);
+        let others_wait = waking.path == Path::Proven && !waking.queue.is_empty();
+        if attempt.is_some_and(|attempt| attempt.tries() == 0 || others_wait && attempt.may_be_repeated()) {
             waking.in_flight.insert(connection);
         }
         let (known, others) = (waking.path, waking.in_flight.len().saturating_sub(1));
-        let awaited_at =
-            self.awaited_answer_at(now, connection, &flow).filter(|_| is_first && known > Path::Unresolved);
+        let awaited_at = self.awaited_answer_at(now, connection, &flow).filter(|_| known > Path::Unresolved);
+        let is_crowd = self.waking.as_ref().is_some_and(Waking::are_many);
         let Some(state) = self.connections.get_mut(&connection) else { return };
-        let has_unsent = state.incoming.has_unsent();
+        let (has_unsent, has_unseen) = (state.incoming.has_unsent(), state.incoming.has_unseen());
         let Some(attempt) = state.attempt.as_mut() else { return };
         if let Some(awaited_at) = awaited_at {
             attempt.wait_until(awaited_at);
             return self.schedule(connection);
         }
         attempt.note_try(now, known, others, &flow);
-        // The first attempt is answered by itself if the path works, unless the host has sent nothing.
+        // The first attempt is answered by itself if the path works, unless the host has sent nothing; and of many, those with data of the
+        // host's own.
+        let is_repeated = attempt.tries() > 1 && !(is_crowd && has_unseen);
         let is_to_be_asked = known == Path::Unresolved
-            || attempt.tries() > 1
+            || is_repeated
             || has_unsent
             || self.is_between && between::may_have_more(&flow, attempt.cut_at());
         self.act(now, connection, known, path);
@@ -405,7 +414,9 @@ impl WakeControl {
         self.waking.as_ref().filter(|waking| waking.are_many())?;
         let (own, reachable_at) = (flow.half(Direction::Incoming), self.reachable_at(connection)?);
         let sent_at = own.last_data_at().filter(|&at| at >= reachable_at && own.has_outstanding())?;
-        Some(sent_at + Attempt::answered_within(flow) + QUEUED).filter(|&at| at > now)
+        let attempt = self.connections.get(&connection)?.attempt?;
+        let answered_at = sent_at + Attempt::answered_within(flow) + QUEUED;
+        Some(answered_at).filter(|&at| attempt.may_answer(sent_at) && at > now)
     }
 
     /// A connection has resumed by itself. Packets may arrive before the flow path knows that the link is up: an ACK
@@ -433,18 +444,18 @@ impl WakeControl {
         let Some(state) = self.connections.get_mut(&connection) else { return };
         let is_reset = Direction::BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
         let cut_at = state.attempt.map_or(now, |attempt| attempt.cut_at());
-        // This host's data will be answered, and a peer at rest needs no more. One that may have received them before the cut may wait with
-        // its answer.
+        // This host's data will be answered, with a sequence number that shows whether data of the peer were lost: it is woken then.
         let own = flow.half(Direction::Incoming);
-        let has_own_data = state.incoming.has_unseen() || own.has_outstanding();
-        let may_be_answered = own.has_outstanding() && own.last_data_at().is_some_and(|at| at <= cut_at);
+        let up = up_at.unwrap_or(cut_at);
+        let is_acknowledged = own.flows_since(Some(up), Direction::Incoming);
+        let has_own_data = (state.incoming.has_unseen() || own.has_outstanding()) && !is_acknowledged;
         // A peer that sends much may wait for its own timer, whatever arrives from this host.
         let sends_much = flow.half(Direction::Outgoing).bytes_acked() > MUCH;
-        let has_own_data = has_own_data && !may_be_answered && !sends_much && !Activity::is_coming(cut_at, &flow);
-        let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
+        let has_own_data = has_own_data && !sends_much;
+        let spares_the_link = state.attempt.is_some_and(|attempt| attempt.spares_the_link());
         let crowd = match &self.waking {
             Some(waking) if has_own_data && !self.is_between && waking.are_many() => Crowd::WaitsAndOwnData,
-            Some(waking) if is_first && waking.are_more_than(CROWD) => Crowd::Waits,
+            Some(waking) if spares_the_link && waking.are_more_than(CROWD) => Crowd::Waits,
             _ => Crowd::None,
         };
         let times = Times { cut_at, up_at, now, is_reset, crowd };
@@ -480,12 +491,19 @@ impl WakeControl {
         if self.is_patient(now, connection) {
             return self.schedule(connection);
         }
+        let is_tried = self.is_tried(connection);
         if let Some(waking) = &mut self.waking
             && waking.path == Path::Proven
             && waking.in_flight.remove(&connection)
             && !self.connections.get(&connection).is_some_and(State::may_be_done)
         {
-            waking.shrink(now);
+            if is_tried {
+                waking.shrink(now);
+            }
+            if self.put_back(now, connection) {
+                self.wake_more(now, path);
+                return path.set_link(self.link_state());
+            }
         }
         if let Some(attempt) = self.connections.get_mut(&connection).and_then(|state| state.attempt.as_mut())
             && attempt.is_exhausted()
@@ -536,7 +554,23 @@ impl WakeControl {
                 resumed_at.is_some() || is_reset || is_done || attempt.is_given_up(now)
             }
         };
+        let round_trip = flow.as_ref().and_then(Flow::least_round_trip).unwrap_or(UNKNOWN_ROUND_TRIP);
         if !is_over {
+            if let (Some(flow), Some(attempt)) = (&flow, &mut state.attempt)
+                && attempt.note_lack(now, flow)
+            {
+                let own_at = flow.half(Direction::Incoming).progress_at(Direction::Incoming);
+                let sent_at = own_at.and_then(|own_at| attempt.sent_at(own_at, flow));
+                let answer = own_at.zip(sent_at).map(|(own_at, sent_at)| own_at.saturating_since(sent_at));
+                state.outgoing.wait();
+                self.schedule(connection);
+                // The host's own data have crossed the link; what follows is paced as messages are.
+                if let Some(waking) = &mut self.waking
+                    && waking.in_flight.remove(&connection)
+                {
+                    waking.grow(answer, round_trip);
+                }
+            }
             return false;
         }
         state.attempt = None;
@@ -546,8 +580,10 @@ impl WakeControl {
             && waking.in_flight.remove(&connection)
             && let Some(resumed_at) = resumed_at
         {
-            let round_trip = flow.and_then(|flow| flow.least_round_trip()).unwrap_or(UNKNOWN_ROUND_TRIP);
-            waking.grow(attempt.answered_in(resumed_at), round_trip);
+            let sent_at = flow.as_ref().and_then(|flow| attempt.sent_at(resumed_at, flow));
+            let answer = sent_at.map(|sent_at| resumed_at.saturating_since(sent_at));
+            waking.grow(answer, round_trip);
+            waking.overtaking.note_answer(sent_at, answer, round_trip);
         }
         true
     }
