@@ -43,6 +43,28 @@ impl Stations {
         Self { chains: chains.collect(), now: Instant::ZERO }
     }
 
+    /// As [`Self::sending`]; then the new station has received all of the record, but its confirmations are lost.
+    fn with_an_unconfirmed_record() -> (Self, Numbers) {
+        let (mut stations, numbers) = Self::sending();
+        stations.tell(OLD, Presence::Moved);
+        stations.tell(NEW, Presence::Present);
+        stations.deliver(NEW, |_, _| true);
+        stations.deliver(THIRD, |_, _| true);
+        stations.deliver(OLD, |_, _| true);
+        stations.deliver(NEW, |_, body| !matches!(body, Body::Taken { .. }));
+        (stations, numbers)
+    }
+
+    /// The phone moves on from the new station to the third one, which hears of the station `first` before the other one.
+    fn move_to_third(&mut self, first: usize) {
+        self.at(150);
+        self.tell(NEW, Presence::Moved);
+        self.tell(THIRD, Presence::Present);
+        self.deliver(THIRD, |_, _| true);
+        self.deliver(first, |_, _| true);
+        self.talk();
+    }
+
     /// A connection that the phone has opened through the old station; two segments of the fixed host are acknowledged, and on their way to
     /// the phone. Returns the numbers of both halves: the phone's SYN at the fixed host, and the first byte at the phone.
     fn sending() -> (Self, Numbers) {
@@ -265,25 +287,14 @@ fn a_connection_comes_back() {
 #[test]
 fn the_newest_of_two_records_applies() {
     for first in [OLD, NEW] {
-        let (mut stations, numbers) = Stations::sending();
-        stations.tell(OLD, Presence::Moved);
-        stations.tell(NEW, Presence::Present);
-        stations.deliver(NEW, |_, _| true);
-        stations.deliver(THIRD, |_, _| true);
-        stations.deliver(OLD, |_, _| true);
-        stations.deliver(NEW, |_, body| !matches!(body, Body::Taken { .. }));
+        let (mut stations, numbers) = Stations::with_an_unconfirmed_record();
         assert_eq!(stations.actions(), [(OLD, "handed on"), (NEW, "took over")]);
         stations.made(NEW);
         // The phone acknowledges the first segment, and the fixed host sends a third one.
         let mut made = stations.pass(NEW, numbers.ack(536));
         made.extend(stations.pass(NEW, numbers.data(1_172, 536)));
         assert_eq!(numbers.shown(&made), ["to fixed ack 1708", "to phone 1072:1608"]);
-        stations.at(150);
-        stations.tell(NEW, Presence::Moved);
-        stations.tell(THIRD, Presence::Present);
-        stations.deliver(THIRD, |_, _| true);
-        stations.deliver(first, |_, _| true);
-        stations.talk();
+        stations.move_to_third(first);
         let took = stations.actions();
         assert_eq!(took, [(NEW, "handed on"), (THIRD, "took over")], "first {first}");
         let made = stations.made(THIRD);
@@ -303,22 +314,11 @@ fn the_newest_of_two_records_applies() {
 #[test]
 fn a_connection_that_has_ended_does_not_come_back() {
     for first in [OLD, NEW] {
-        let (mut stations, numbers) = Stations::sending();
-        stations.tell(OLD, Presence::Moved);
-        stations.tell(NEW, Presence::Present);
-        stations.deliver(NEW, |_, _| true);
-        stations.deliver(THIRD, |_, _| true);
-        stations.deliver(OLD, |_, _| true);
-        stations.deliver(NEW, |_, body| !matches!(body, Body::Taken { .. }));
+        let (mut stations, numbers) = Stations::with_an_unconfirmed_record();
         stations.made(NEW);
         let made = stations.pass(NEW, change(numbers.ack(536), |segment| segment.flags = Flags::RST | Flags::ACK));
         assert_eq!(numbers.shown(&made), ["to fixed RST"]);
-        stations.at(150);
-        stations.tell(NEW, Presence::Moved);
-        stations.tell(THIRD, Presence::Present);
-        stations.deliver(THIRD, |_, _| true);
-        stations.deliver(first, |_, _| true);
-        stations.talk();
+        stations.move_to_third(first);
         assert_eq!(stations.actions(), [(OLD, "handed on"), (NEW, "took over")], "first {first}");
         assert!(stations.chains.iter().all(|chain| chain.stored().connections == 0));
     }

@@ -215,7 +215,7 @@ impl Case {
         }
         let are_peers = self.world.is_usable(ANNE, BOB) && self.world.is_usable(BOB, ANNE);
         self.outcome.is_established = are_peers && self.data_pass(ANNE, BOB);
-        // No association depends on a host that is nobody's peer.
+        // The stranger is no peer of any host: what it sends must not interrupt an association.
         let are_honest = self.liars.iter().all(|&liar| liar == STRANGER);
         let is_repaired = self.outcome.is_established || !are_peers || has_moved || !are_honest;
         assert!(is_repaired, "{scenario}: both have keys, and data do not pass");
