@@ -342,7 +342,7 @@ impl WakeControl {
             }
             half.next_of_train(now, at, flow_half, path).for_each(&mut send);
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
-            half.poke(now, every, &mut self.pokes, at, flow_half).into_iter().for_each(&mut send);
+            half.poke(now, every, &mut self.pokes, at, flow_half).for_each(&mut send);
             let owed = half.pay(now, &self.config, at, &flow, path);
             owed.into_iter().for_each(|packet| send(at.inject(packet)));
         }

@@ -503,7 +503,7 @@ impl Half {
         }
     }
 
-    /// The next message to a sender that has backed off, if due and data does not flow.
+    /// The messages to a sender that has backed off which are due, if data does not flow.
     pub(super) fn poke(
         &mut self,
         now: Instant,
@@ -511,11 +511,32 @@ impl Half {
         pacing: &mut Pacing,
         at: At,
         flow: FlowHalf<'_>,
-    ) -> Option<Injected> {
+    ) -> impl Iterator<Item = Injected> + use<> {
         self.poke = self.poke.filter(|poke| !flow.flows_since(Some(poke.since), at.direction));
+        let (packet, count) = match at.direction {
+            Direction::Outgoing => (self.poke_far_sender(now, every, pacing, at, flow), 1),
+            // Messages to the host itself do not use the link, and all of them come before any answer of the peer: an ACK of a part of
+            // the oldest segment makes Linux ignore further ones (`tcp_ack` sets `icsk_retransmits` to 0) and repeats nothing.
+            Direction::Incoming => {
+                let poking = self.poke.take_if(|poking| poking.next_at <= now);
+                let packet = poking.and_then(|_| unreachable_poke::message(at.connection, at.direction, flow.shown()));
+                (packet, poking.map_or(0, |poking| poking.left))
+            }
+        };
+        core::iter::repeat_n(packet, count.into()).flatten().map(move |packet| at.inject(packet))
+    }
+
+    /// The next message to a far sender.
+    fn poke_far_sender(
+        &mut self,
+        now: Instant,
+        every: Duration,
+        pacing: &mut Pacing,
+        at: At,
+        flow: FlowHalf<'_>,
+    ) -> Option<Packet> {
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
-        // Messages to the host itself do not use the link.
-        if at.direction == Direction::Outgoing && !poking.is_booked {
+        if !poking.is_booked {
             poking.next_at = pacing.book(now);
             poking.is_booked = true;
             if poking.next_at > now {
@@ -523,9 +544,9 @@ impl Half {
             }
         }
         (poking.is_booked, poking.has_begun) = (false, true);
-        // A sender ignores a message about another byte than its oldest outstanding one. The host's own TCP has received every ACK; whether
-        // a far sender has received the last ones before the cut is not known until data arrive: two messages do for it what one does.
-        let are_two = at.direction == Direction::Outgoing && self.shown_at_cut != flow.shown();
+        // A sender ignores a message about another byte than its oldest outstanding one. Whether it has received the last ACKs before the cut
+        // is not known until data arrive: two messages do what one would.
+        let are_two = self.shown_at_cut != flow.shown();
         let is_of_newest = poking.is_of_newest;
         poking.is_of_newest = are_two && !is_of_newest;
         poking.next_at = now + if are_two { every / 2 } else { every };
@@ -533,12 +554,8 @@ impl Half {
         if poking.left == 0 {
             self.poke = None;
         }
-        let oldest = match at.direction {
-            Direction::Outgoing if !is_of_newest => self.shown_at_cut,
-            Direction::Outgoing | Direction::Incoming => flow.shown(),
-        };
-        let packet = unreachable_poke::message(at.connection, at.direction, oldest)?;
-        Some(at.inject(packet))
+        let oldest = if is_of_newest { flow.shown() } else { self.shown_at_cut };
+        unreachable_poke::message(at.connection, at.direction, oldest)
     }
 }
 

@@ -94,3 +94,24 @@ fn a_connection_at_rest_is_poked() {
         }
     }
 }
+
+/// An ACK of a part of the oldest segment, which a woken peer sends at the same time, makes Linux ignore later messages.
+// Claim: The messages to the host's own TCP are sent all at once.
+#[test]
+fn the_own_tcp_is_poked_at_once() {
+    let poke = Mechanisms { unreachable_poke: Some(UnreachablePokeConfig::default()), ..Mechanisms::default() };
+    let mut t = Script::upload(&poke, 200);
+    t.link(LinkEvent::Down);
+    t.wait(ms(3_000));
+    t.link(UP);
+    let made = t.wait(ms(1));
+    let oldest = t.data_end;
+    let own = made.iter().filter(|made| made.direction == Direction::Incoming);
+    let quotes = own.map(|made| match &made.packet.payload {
+        Payload::IcmpError(error) => error.quoted_tcp().unwrap().seq,
+        _ => panic!("{}", made.packet),
+    });
+    assert_eq!(quotes.collect::<Vec<_>>(), [seq(oldest); 12]);
+    let later = t.wait(ms(20));
+    assert!(later.iter().all(|made| made.direction == Direction::Outgoing), "{later:?}");
+}
