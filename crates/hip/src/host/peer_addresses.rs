@@ -80,6 +80,11 @@ impl PeerAddress {
     fn is_unverified_translation(&self) -> bool {
         self.is_translated && self.status == Status::Unverified
     }
+
+    /// Packets came from it, but the peer has not answered a check there since.
+    fn is_presumed(&self) -> bool {
+        self.is_unverified_translation() || self.is_translated && self.is_doubtful
+    }
 }
 
 /// The state of an address (RFC 8046 section 5.1).
@@ -287,7 +292,7 @@ impl PeerAddresses {
     }
 
     /// The destination of data: a preferred address that is active; else a preferred unverified one, within the credit; else any active
-    /// one, else any unverified one with credit (RFC 8046 section 5.6). Active ones come first if a check of the preferred one was not
+    /// one, else any unverified one with credit (RFC 8046 section 5.6). Other active ones come first if a check of the preferred one was not
     /// answered in time: the credit, which every packet of the peer renews, would go to a dead address. A relay through which the exchange
     /// took place ranks after active addresses and before unverified ones.
     pub(super) fn for_data(
@@ -310,10 +315,13 @@ impl PeerAddresses {
             let candidates = usable(status).filter(|it| !it.is_relay && (it.preferred || !preferred));
             candidates.min_by_key(|it| (!it.preferred, it.traffic != LocatorTraffic::Data)).map(|it| it.address)
         };
+        let relay = usable(Status::Active).find(|it| it.is_relay).map(|it| it.address);
         if let Some(address) = candidate(Status::Active, true) {
-            return Some(address);
+            // A verified address that does not answer a later check: an announcement came from there, forged or left by the peer.
+            let other = usable(Status::Active).find(|it| !it.is_relay && !it.is_doubtful).map(|it| it.address);
+            return other.or(relay).filter(|_| self.is_doubtful(address)).or(Some(address));
         }
-        if let Some(relay) = usable(Status::Active).find(|it| it.is_relay).map(|it| it.address) {
+        if let Some(relay) = relay {
             let has_moved = candidate(Status::Unverified, true).is_some_and(|address| !self.is_doubtful(address));
             return candidate(Status::Active, false).filter(|_| !has_moved).or(Some(relay));
         }
@@ -348,7 +356,7 @@ impl PeerAddresses {
         let for_control = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Data);
         let mut order: Vec<&PeerAddress> = for_control.filter(|it| is_reachable(it.address)).collect();
         let is_general = |it: &PeerAddress| it.traffic != LocatorTraffic::Signalling;
-        order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred, is_general(it)));
+        order.sort_by_key(|it| (it.status.rank(), it.is_doubtful, it.is_relay, !it.preferred, is_general(it)));
         order.into_iter().map(|it| it.address)
     }
 
@@ -391,6 +399,7 @@ impl PeerAddresses {
                 entry.status = Status::Deprecated;
             }
             (entry.preferred, entry.is_selected) = (entry.address == address, false);
+            entry.is_doubtful &= !entry.preferred;
         }
     }
 
@@ -423,10 +432,10 @@ impl PeerAddresses {
         relays.for_each(|it| it.traffic = LocatorTraffic::Signalling);
     }
 
-    /// Whether a packet from there is expected: the address is in use or being checked, and data does not go to the
-    /// presumed address of a translator.
+    /// Whether a packet from there is expected: the address is in use or being checked, and no presumed address of a translator is
+    /// preferred.
     pub(super) fn is_expected(&self, address: IpAddr) -> bool {
-        let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_unverified_translation();
+        let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_presumed();
         let is_in_use = |it: &PeerAddress| it.address == address && it.status != Status::Deprecated;
         self.addresses.iter().any(is_in_use) && !self.addresses.iter().any(is_elsewhere)
     }
@@ -472,6 +481,39 @@ mod tests {
         assert_eq!(data(&mut addresses), Some(relay));
         addresses.verify(direct);
         assert_eq!(data(&mut addresses), Some(direct));
+    }
+
+    /// An announcement with the source of a former address: of an attacker on the path, or of a translator that is no longer there.
+    #[test]
+    fn an_address_that_does_not_answer_gives_way_to_one_that_has() {
+        let [former, present, relay] = ["198.51.100.1", "198.51.100.2", "203.0.113.3"].map(|it| it.parse().unwrap());
+        let now = Instant::from_secs(1000);
+        let data = |addresses: &mut PeerAddresses| addresses.for_data(now, 100, |_| true);
+        let control = |addresses: &PeerAddresses| addresses.for_control(|_| true).next();
+        let mut addresses = PeerAddresses::default();
+        [former, present].into_iter().for_each(|it| addresses.verify(it));
+        addresses.follow(former, Status::Active);
+        assert_eq!((data(&mut addresses), control(&addresses)), (Some(former), Some(former)));
+        addresses.doubt(former);
+        assert_eq!((data(&mut addresses), control(&addresses)), (Some(present), Some(present)));
+        // The peer's packets from there move the preference, too.
+        assert!(!addresses.is_expected(present));
+        addresses.return_to(present);
+        assert!(addresses.is_expected(present) && addresses.is_preferred(present));
+
+        addresses.follow(former, Status::Active);
+        addresses.doubt(former);
+        addresses.verify(former);
+        assert_eq!((data(&mut addresses), control(&addresses)), (Some(former), Some(former)), "it answers after all");
+
+        let mut alone = PeerAddresses::default();
+        alone.verify(former);
+        alone.follow(former, Status::Active);
+        alone.doubt(former);
+        assert_eq!(data(&mut alone), Some(former), "there is no other");
+        alone.add_relay(relay);
+        alone.verify(relay);
+        assert_eq!(data(&mut alone), Some(relay));
     }
 
     /// A hostile peer names servers in each exchange.

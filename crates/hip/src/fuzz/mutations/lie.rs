@@ -19,14 +19,12 @@ const NOBODY: core::net::IpAddr = core::net::IpAddr::V4(core::net::Ipv4Addr::new
 pub(super) struct Changed {
     pub(super) packet: Packet,
     pub(super) is_lie: bool,
-    /// Whether a host has made it with its keys, whatever it says.
-    is_authentic: bool,
 }
 
 impl Changed {
     /// A packet that nobody has made with keys now.
     pub(super) const fn on_the_way(packet: Packet) -> Self {
-        Self { packet, is_lie: false, is_authentic: false }
+        Self { packet, is_lie: false }
     }
 }
 
@@ -41,8 +39,6 @@ pub(super) fn change(world: &mut World, flight: &Flight, pool: &[Tlv], input: &m
     if input.below(8) == 0 {
         let packet = &mut changed.packet;
         packet.src = place(input);
-        // As if the host lied: who changes the source of an authentic packet on the path can divert data for some time.
-        changed.is_lie |= changed.is_authentic && packet.src != flight.packet.src;
         if let Payload::Other { protocol: PROTOCOL, payload } = &mut packet.payload {
             *payload = with_checksum_between(packet.src, packet.dst, payload.to_vec()).into();
         }
@@ -66,7 +62,7 @@ fn change_data(world: &mut World, from: usize, packet: &Packet, esp: &Bytes, inp
         let payload = Payload::Other { protocol: input.byte(), payload: input.bytes().into() };
         let inner = Packet::new(world.hit(from).0.into(), world.hit(to).0.into(), payload);
         if let Ok(packet) = world.hosts[from].seal(world.now, &inner) {
-            return Changed { packet, is_lie: false, is_authentic: true };
+            return Changed { packet, is_lie: false };
         }
     }
     let mut bytes = esp.to_vec();
@@ -118,7 +114,7 @@ fn change_hip(
     // Without a proof it is what anyone could send.
     let (bytes, has_proven) = world.hosts[from].forge(header, &parameters, proofs);
     let is_lie = has_proven && !says_the_same(&bytes, payload);
-    Changed { packet: with_payload(packet, bytes), is_lie, is_authentic: has_proven }
+    Changed { packet: with_payload(packet, bytes), is_lie }
 }
 
 /// Whether two packets differ in proofs and checksums at most: changes may have changed nothing.
