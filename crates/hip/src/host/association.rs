@@ -64,6 +64,8 @@ pub(super) struct Association {
     pub(super) is_configured: bool,
     /// The time of the last data in either direction.
     pub(super) used_at: Instant,
+    /// The last authentic packet of the peer.
+    pub(super) heard_at: Instant,
     /// The peer's invitation, until it has accepted this host.
     pub(super) presented: Option<Presented>,
 }
@@ -194,6 +196,7 @@ impl Association {
             made_at: None,
             is_configured: false,
             used_at: Instant::ZERO,
+            heard_at: Instant::ZERO,
             presented: None,
         }
     }
@@ -203,15 +206,21 @@ impl Association {
         let pending = self.pending.as_ref().map(|pending| pending.at);
         let solving = self.solving.as_ref().map(|solving| solving.at);
         let old = self.secured.as_ref().and_then(|secured| secured.old_inbound.as_ref()).map(|(at, _)| *at);
-        let unused = (self.state == State::Established).then(|| self.used_at + local.config.unused_lifetime);
         let candidates =
-            [pending, solving, old, unused, self.state_until, self.updates.deadline(), self.rekey_at(local)];
+            [pending, solving, old, self.ends_at(local), self.state_until, self.updates.deadline(), self.rekey_at(local)];
         let candidates = candidates.into_iter().chain([
             self.client_deadline(),
             self.path_check_deadline(local),
             self.checks_deadline(),
         ]);
         candidates.flatten().min()
+    }
+
+    /// When it ends without data, or without a packet of the peer.
+    pub(super) fn ends_at(&self, local: &Local) -> Option<Instant> {
+        let unused = self.used_at + local.config.unused_lifetime;
+        let silent = self.heard_at + local.config.silent_lifetime;
+        (self.state == State::Established).then(|| unused.min(silent))
     }
 
     /// Whether there are valid keys.

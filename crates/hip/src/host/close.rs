@@ -117,7 +117,7 @@ impl Association {
         if self.pending.as_ref().is_some_and(|pending| pending.at <= now) {
             self.retransmit(local, now);
         }
-        if self.state == State::Established && self.used_at + local.config.unused_lifetime <= now {
+        if self.ends_at(local).is_some_and(|at| at <= now) {
             // It is established, so that it can be closed.
             let _ = self.close(local, now);
         }

@@ -102,6 +102,9 @@ pub struct HostConfig {
     pub exchange_complete: Duration,
     /// How long an association without data is kept: UAL of RFC 7401 section 4.4.1.
     pub unused_lifetime: Duration,
+    /// How long an association is kept whose peer sends nothing, whatever this host sends: an owner's keep-alives count as use
+    /// ([`super::Host::keep_alive`]).
+    pub silent_lifetime: Duration,
     /// The longest life of a packet in the network: MSL.
     pub max_segment_lifetime: Duration,
     /// How long an exchange that failed is remembered in E-FAILED.
@@ -149,6 +152,8 @@ impl Default for HostConfig {
             attempts_per_slice: 1 << 12,
             exchange_complete: Duration::from_secs(10),
             unused_lifetime: Duration::from_secs(15 * 60),
+            // As long as locators: then no address of the peer is valid any more.
+            silent_lifetime: Duration::from_secs(24 * 3600),
             max_segment_lifetime: Duration::from_secs(120),
             failed_hold: Duration::from_secs(30),
             old_keys_hold: Duration::from_secs(60),

@@ -234,7 +234,7 @@ impl Association {
             answered: Some((covered, r2.clone())),
             close_nonce: None,
         }));
-        (self.made_at, self.used_at) = (Some(now), now);
+        (self.made_at, self.used_at, self.heard_at) = (Some(now), now, now);
         self.peer_addresses.begin(between.1);
         self.reachability.reset();
         self.updates.begin(between.0);

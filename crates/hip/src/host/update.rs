@@ -373,7 +373,7 @@ impl Association {
 
     /// The peer has this association's keys: the exchange is complete.
     pub(super) fn note_alive(&mut self, now: Instant) {
-        self.used_at = now;
+        (self.used_at, self.heard_at) = (now, now);
         if self.state == State::R2Sent {
             self.enter(State::Established, None);
         }

@@ -235,6 +235,32 @@ fn an_unused_association_is_closed() {
     assert!(!matches!(world.state(0), State::Established) && !matches!(world.state(1), State::Established));
 }
 
+// Claim: An association ends when its peer has sent nothing for `silent_lifetime`, whatever this host sends.
+#[test]
+fn an_association_with_a_vanished_peer_is_closed() {
+    let config = HostConfig { silent_lifetime: Duration::from_secs(300), ..quick() };
+    let mut world = World::established(25, &config);
+    world.is_in_udp = true;
+    // Keep-alives of both hosts, then of one.
+    for step in 0..60 {
+        for host in 0..if step < 30 { 2 } else { 1 } {
+            let (now, peer) = (world.now, world.hit(1 - host));
+            if let Ok(dummy) = world.hosts[host].keep_alive(now, peer, false) {
+                world.send(dummy);
+            }
+        }
+        if step == 30 {
+            world.tamper = Some(Box::new(|_| false));
+        }
+        if step < 48 {
+            assert_eq!(world.state(0), State::Established, "step {step}");
+        }
+        world.run_for(Duration::from_secs(15));
+    }
+    assert_eq!(world.state(0), State::Unassociated);
+    assert!(world.has_event(0, |event| matches!(event, Event::Closed { .. })));
+}
+
 #[test]
 fn policies() {
     let closed = HostConfig { accept_unknown_peers: false, ..quick() };
