@@ -206,8 +206,15 @@ impl Association {
         let pending = self.pending.as_ref().map(|pending| pending.at);
         let solving = self.solving.as_ref().map(|solving| solving.at);
         let old = self.secured.as_ref().and_then(|secured| secured.old_inbound.as_ref()).map(|(at, _)| *at);
-        let candidates =
-            [pending, solving, old, self.ends_at(local), self.state_until, self.updates.deadline(), self.rekey_at(local)];
+        let candidates = [
+            pending,
+            solving,
+            old,
+            self.ends_at(local),
+            self.state_until,
+            self.updates.deadline(),
+            self.rekey_at(local),
+        ];
         let candidates = candidates.into_iter().chain([
             self.client_deadline(),
             self.path_check_deadline(local),
