@@ -4,7 +4,8 @@
 //! over already, the sender retransmits at once. Linux implements this.
 //!
 //! So a mobile host whose link is back reports to the peer, truthfully if late, that it was unreachable: twelve times, a millisecond apart, as
-//! many as there may be doublings, until data arrives. It reports the same about the peer to its own TCP, twelve times at once.
+//! many as there may be doublings, until data arrives. It reports the same about the peer to its own TCP, twelve times at once
+//! and once more 5 ms later.
 //!
 //! Failure modes: many networks filter ICMP about hosts other than its sender's neighbours, or translate addresses on the path; senders
 //! other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and does not end the connection). Linux ends a connection that

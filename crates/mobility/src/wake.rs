@@ -41,6 +41,7 @@ use self::absent::OwnAddresses;
 use self::at::At;
 use self::attempt::Path;
 use self::between::Inquiry;
+use self::half::Sender;
 use self::link::{Link, STALL_PAUSE};
 use self::state::State;
 use self::waking::Waking;
@@ -342,7 +343,9 @@ impl WakeControl {
             }
             half.next_of_train(now, at, flow_half, path).for_each(&mut send);
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
-            half.poke(now, every, &mut self.pokes, at, flow_half).for_each(&mut send);
+            let is_own = direction == Direction::Incoming && !self.is_between;
+            let sender = if is_own { Sender::OwnTcp } else { Sender::Far };
+            half.poke(now, every, &mut self.pokes, at, sender, flow_half).for_each(&mut send);
             let owed = half.pay(now, &self.config, at, &flow, path);
             owed.into_iter().for_each(|packet| send(at.inject(packet)));
         }

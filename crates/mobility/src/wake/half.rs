@@ -25,6 +25,9 @@ const DUPLICATES: usize = 4;
 /// become due.
 const CROWD_COPIES: u8 = 4;
 
+/// When the messages to the host's own TCP are repeated.
+const OWN_TCP_AGAIN: Duration = Duration::from_millis(5);
+
 /// No more data is in flight if none has arrived for this long, and for the time of three ACKs.
 const LEAST_QUIET: Duration = Duration::from_millis(5);
 
@@ -92,6 +95,15 @@ pub(super) enum Outcome {
     Clocked,
     Released,
     Poked,
+}
+
+/// The sender that is told that the path was down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sender {
+    /// This host's own TCP.
+    OwnTcp,
+    /// A host across the network; at a gateway both are.
+    Far,
 }
 
 impl Half {
@@ -510,20 +522,29 @@ impl Half {
         every: Duration,
         pacing: &mut Pacing,
         at: At,
+        sender: Sender,
         flow: FlowHalf<'_>,
     ) -> impl Iterator<Item = Injected> + use<> {
         self.poke = self.poke.filter(|poke| !flow.flows_since(Some(poke.since), at.direction));
-        let (packet, count) = match at.direction {
-            Direction::Outgoing => (self.poke_far_sender(now, every, pacing, at, flow), 1),
-            // Messages to the host itself do not use the link, and all of them come before any answer of the peer: an ACK of a part of
-            // the oldest segment makes Linux ignore further ones (`tcp_ack` sets `icsk_retransmits` to 0) and repeats nothing.
-            Direction::Incoming => {
-                let poking = self.poke.take_if(|poking| poking.next_at <= now);
-                let packet = poking.and_then(|_| unreachable_poke::message(at.connection, at.direction, flow.shown()));
-                (packet, poking.map_or(0, |poking| poking.left))
-            }
+        let (packet, count) = match sender {
+            Sender::OwnTcp => self.poke_own_tcp(now, at, flow),
+            Sender::Far => (self.poke_far_sender(now, every, pacing, at, flow), 1),
         };
         core::iter::repeat_n(packet, count.into()).flatten().map(move |packet| at.inject(packet))
+    }
+
+    /// The messages to the host's own TCP, and their number. They do not use the link, and all of them come before any answer of the peer: an
+    /// ACK of a part of the oldest segment makes Linux ignore further ones (`tcp_ack` sets `icsk_retransmits` to 0) and repeats nothing.
+    /// Linux ignores them also while a program uses the socket, so they are repeated once.
+    fn poke_own_tcp(&mut self, now: Instant, at: At, flow: FlowHalf<'_>) -> (Option<Packet>, u8) {
+        let Some(poking) = self.poke.as_mut().filter(|poking| poking.next_at <= now) else { return (None, 0) };
+        let count = poking.left;
+        if core::mem::replace(&mut poking.has_begun, true) {
+            self.poke = None;
+        } else {
+            poking.next_at = now + OWN_TCP_AGAIN;
+        }
+        (unreachable_poke::message(at.connection, at.direction, flow.shown()), count)
     }
 
     /// The next message to a far sender.
@@ -536,7 +557,7 @@ impl Half {
         flow: FlowHalf<'_>,
     ) -> Option<Packet> {
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
-        if !poking.is_booked {
+        if at.direction == Direction::Outgoing && !poking.is_booked {
             poking.next_at = pacing.book(now);
             poking.is_booked = true;
             if poking.next_at > now {
@@ -546,7 +567,7 @@ impl Half {
         (poking.is_booked, poking.has_begun) = (false, true);
         // A sender ignores a message about another byte than its oldest outstanding one. Whether it has received the last ACKs before the cut
         // is not known until data arrive: two messages do what one would.
-        let are_two = self.shown_at_cut != flow.shown();
+        let are_two = at.direction == Direction::Outgoing && self.shown_at_cut != flow.shown();
         let is_of_newest = poking.is_of_newest;
         poking.is_of_newest = are_two && !is_of_newest;
         poking.next_at = now + if are_two { every / 2 } else { every };
@@ -554,7 +575,10 @@ impl Half {
         if poking.left == 0 {
             self.poke = None;
         }
-        let oldest = if is_of_newest { flow.shown() } else { self.shown_at_cut };
+        let oldest = match at.direction {
+            Direction::Outgoing if !is_of_newest => self.shown_at_cut,
+            Direction::Outgoing | Direction::Incoming => flow.shown(),
+        };
         unreachable_poke::message(at.connection, at.direction, oldest)
     }
 }
