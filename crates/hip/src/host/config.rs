@@ -152,8 +152,8 @@ impl Default for HostConfig {
             attempts_per_slice: 1 << 12,
             exchange_complete: Duration::from_secs(10),
             unused_lifetime: Duration::from_secs(15 * 60),
-            // As long as locators: then no address of the peer is valid any more.
-            silent_lifetime: Duration::from_secs(24 * 3600),
+            // Longer than the lifetime of locators: then no address of the peer is valid any more, and it has not renewed them.
+            silent_lifetime: Duration::from_secs(25 * 3600),
             max_segment_lifetime: Duration::from_secs(120),
             failed_hold: Duration::from_secs(30),
             old_keys_hold: Duration::from_secs(60),

@@ -41,6 +41,9 @@ impl Association {
     /// The response to an echo request arrived on a path; `false` if it was no test of that path.
     pub(super) fn take_test_answer(&mut self, local: &mut Local, now: Instant, echo: &Bytes, between: Between) -> bool {
         let is_test = self.reachability.note_answer(now, echo, between);
+        if is_test {
+            self.peer_addresses.trust(between.1);
+        }
         self.report_path(local);
         is_test
     }

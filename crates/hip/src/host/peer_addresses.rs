@@ -60,6 +60,11 @@ impl PeerAddress {
         self.preferred
     }
 
+    /// Whether it was verified, and did not answer a later check.
+    pub(super) fn is_lapsed(&self) -> bool {
+        self.status == Status::Active && self.is_doubtful
+    }
+
     /// Data may go through a relay again.
     const fn allow_relaying(&mut self) {
         if self.is_relay {
@@ -207,7 +212,9 @@ impl PeerAddresses {
         match self.addresses.iter_mut().find(|it| it.address == address) {
             Some(entry) => {
                 (entry.status, entry.is_translated, entry.expires_at) = (status, true, None);
-                (entry.traffic, entry.is_doubtful) = (LocatorTraffic::Both, false);
+                entry.traffic = LocatorTraffic::Both;
+                // A verified one that has not answered lately is used again once it does.
+                entry.is_doubtful &= status == Status::Active;
             }
             None => {
                 let entry = PeerAddress::new(address, status);
@@ -245,7 +252,7 @@ impl PeerAddresses {
             if let Some(entry) = known {
                 (entry.preferred, entry.expires_at) = (locator.preferred, Some(expires_at));
                 (entry.is_translated, entry.traffic) = (false, locator.traffic);
-                if entry.status == Status::Deprecated {
+                if entry.status == Status::Deprecated || entry.is_lapsed() {
                     (entry.status, entry.is_doubtful) = (Status::Unverified, false);
                 }
             } else {
@@ -287,6 +294,12 @@ impl PeerAddresses {
         self.addresses.iter_mut().filter(|it| it.address == address).for_each(|it| it.is_doubtful = true);
     }
 
+    /// A test of a path to a verified address was answered.
+    pub(super) fn trust(&mut self, address: IpAddr) {
+        let verified = self.addresses.iter_mut().filter(|it| it.address == address && it.status == Status::Active);
+        verified.for_each(|it| it.is_doubtful = false);
+    }
+
     pub(super) fn is_doubtful(&self, address: IpAddr) -> bool {
         self.get(address).is_some_and(|it| it.is_doubtful)
     }
@@ -313,17 +326,19 @@ impl PeerAddresses {
         // RFC 8046 section 4.1: of two preferred addresses the one for data alone.
         let candidate = |status, preferred: bool| {
             let candidates = usable(status).filter(|it| !it.is_relay && (it.preferred || !preferred));
-            candidates.min_by_key(|it| (!it.preferred, it.traffic != LocatorTraffic::Data)).map(|it| it.address)
+            let rank = |it: &&PeerAddress| (it.is_doubtful, !it.preferred, it.traffic != LocatorTraffic::Data);
+            candidates.min_by_key(rank).map(|it| it.address)
         };
         let relay = usable(Status::Active).find(|it| it.is_relay).map(|it| it.address);
         if let Some(address) = candidate(Status::Active, true) {
             // A verified address that does not answer a later check: an announcement came from there, forged or left by the peer.
-            let other = usable(Status::Active).find(|it| !it.is_relay && !it.is_doubtful).map(|it| it.address);
-            return other.or(relay).filter(|_| self.is_doubtful(address)).or(Some(address));
+            let other = candidate(Status::Active, false).filter(|it| !self.is_doubtful(*it)).or(relay);
+            return other.filter(|_| self.is_doubtful(address)).or(Some(address));
         }
         if let Some(relay) = relay {
             let has_moved = candidate(Status::Unverified, true).is_some_and(|address| !self.is_doubtful(address));
-            return candidate(Status::Active, false).filter(|_| !has_moved).or(Some(relay));
+            let other = candidate(Status::Active, false).filter(|it| !has_moved && !self.is_doubtful(*it));
+            return other.or(Some(relay));
         }
         let unverified = |preferred| candidate(Status::Unverified, preferred).filter(|_| credit);
         let active = candidate(Status::Active, false).map(|address| (address, false));
@@ -356,7 +371,8 @@ impl PeerAddresses {
         let for_control = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Data);
         let mut order: Vec<&PeerAddress> = for_control.filter(|it| is_reachable(it.address)).collect();
         let is_general = |it: &PeerAddress| it.traffic != LocatorTraffic::Signalling;
-        order.sort_by_key(|it| (it.status.rank(), it.is_doubtful, it.is_relay, !it.preferred, is_general(it)));
+        let is_doubtful = |it: &PeerAddress| it.is_doubtful && it.status == Status::Active;
+        order.sort_by_key(|it| (it.status.rank(), is_doubtful(it), it.is_relay, !it.preferred, is_general(it)));
         order.into_iter().map(|it| it.address)
     }
 
@@ -392,14 +408,14 @@ impl PeerAddresses {
         self.get(address).map(|it| it.status)
     }
 
-    /// The newest packet comes from a verified address: drops the unverified one that was followed.
+    /// The newest packet comes from a verified address: drops the presumed one that was followed.
     pub(super) fn return_to(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
-            if entry.is_unverified_translation() {
-                entry.status = Status::Deprecated;
-            }
             (entry.preferred, entry.is_selected) = (entry.address == address, false);
             entry.is_doubtful &= !entry.preferred;
+            if entry.is_presumed() {
+                entry.status = Status::Deprecated;
+            }
         }
     }
 
@@ -433,9 +449,11 @@ impl PeerAddresses {
     }
 
     /// Whether a packet from there is expected: the address is in use or being checked, and no presumed address of a translator is
-    /// preferred.
+    /// preferred. One that was verified before gives way to verified addresses only.
     pub(super) fn is_expected(&self, address: IpAddr) -> bool {
-        let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_presumed();
+        let is_presumed =
+            |it: &PeerAddress| it.is_unverified_translation() || it.is_presumed() && self.is_active(address);
+        let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && is_presumed(it);
         let is_in_use = |it: &PeerAddress| it.address == address && it.status != Status::Deprecated;
         self.addresses.iter().any(is_in_use) && !self.addresses.iter().any(is_elsewhere)
     }
@@ -505,6 +523,20 @@ mod tests {
         addresses.doubt(former);
         addresses.verify(former);
         assert_eq!((data(&mut addresses), control(&addresses)), (Some(former), Some(former)), "it answers after all");
+
+        // One that is being checked for the first time does not take its place.
+        addresses.doubt(former);
+        let announced: IpAddr = "198.51.100.9".parse().unwrap();
+        let locators = |at: IpAddr| [Locator::esp(at, 7, 3600, true)];
+        assert_eq!(addresses.announce(now, &locators(announced), &[present]), [announced]);
+        addresses.follow(former, Status::Active);
+        assert!(addresses.is_expected(announced) && addresses.is_doubtful(former));
+        // It is checked once more if the peer announces it, and trusted if a test of a path is answered.
+        assert_eq!(addresses.announce(now, &locators(former), &[present]), [former]);
+        addresses.verify(former);
+        addresses.doubt(former);
+        addresses.trust(former);
+        assert!(!addresses.is_doubtful(former));
 
         let mut alone = PeerAddresses::default();
         alone.verify(former);

@@ -145,7 +145,10 @@ impl Reachability {
     /// Data is sent on a path.
     pub(super) fn note_sent(&mut self, now: Instant, between: Between) {
         if self.used != Some(between) {
+            // No path has answered yet, whichever data takes.
+            let lost_since = self.lost_since;
             self.use_path(between);
+            self.lost_since = lost_since;
         }
         self.sent_at = now;
         self.unanswered_since.get_or_insert(now);

@@ -89,8 +89,9 @@ impl Association {
             return;
         }
         let is_unverified =
-            |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && (it.is_preferred() || is_lost);
-        let given_up = self.peer_addresses.iter().filter(is_unverified).map(|it| it.address);
+            |it: &PeerAddress| it.status == Status::Unverified && it.is_announced() && (it.is_preferred() || is_lost);
+        let is_unsure = |it: &&PeerAddress| is_unverified(it) || it.is_preferred() && it.is_lapsed();
+        let given_up = self.peer_addresses.iter().filter(is_unsure).map(|it| it.address);
         let given_up = given_up.filter(|it| !self.is_asking(*it) && local.source_for(*it).is_some());
         let room = MAX_CHECKS.saturating_sub(self.updates.checks.len());
         let given_up: Vec<IpAddr> = given_up.take(room).collect();
@@ -348,7 +349,10 @@ impl Association {
         // Preferred addresses first: the budget may not suffice for all.
         due.sort_by_key(|check| !self.peer_addresses.is_preferred(check.address));
         for mut check in due {
-            self.peer_addresses.doubt(check.address);
+            // Data leaves a verified address after two checks only: one may be lost, or the round trip be longer than the first timeout.
+            if check.outgoing.attempts > 0 || !self.peer_addresses.is_active(check.address) {
+                self.peer_addresses.doubt(check.address);
+            }
             if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
                 let (attempt, request) = ((check.address, check.outgoing.attempts), self.request(id, check.nonce));
                 self.updates.checks.push(check);

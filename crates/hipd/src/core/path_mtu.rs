@@ -98,10 +98,15 @@ pub(super) enum Fit {
 impl Core {
     /// The path to an address carries packets up to this length. Does nothing if no peer is there.
     pub fn set_path_mtu(&mut self, now: Instant, address: IpAddr, mtu: u32) {
-        let is_peers = || self.peers.keys().any(|&peer| self.host.is_expected_at(peer, address));
+        let is_peers = || self.peers.keys().any(|&peer| self.is_at(peer, address));
         if self.peer_addresses().contains(&address) || is_peers() {
             self.note_path_mtu(now, address, mtu);
         }
+    }
+
+    /// Whether data to a peer may go to this address.
+    fn is_at(&self, peer: Hit, address: IpAddr) -> bool {
+        self.host.is_expected_at(peer, address) || self.host.has_locator(peer, address)
     }
 
     /// A router has dropped a packet that exceeds an MTU; 0 if it does not report it. Believed if it quotes ESP that this host sends to an
@@ -112,9 +117,7 @@ impl Core {
         let is_of =
             |peer: Hit| self.host.security_associations(peer).is_some_and(|(outbound, _)| outbound.spi() == spi);
         let is_at = |peer: Hit, state: &PeerState| {
-            self.host.is_expected_at(peer, quoted.dst)
-                || state.addresses.contains(&quoted.dst)
-                || state.servers.contains(&quoted.dst)
+            self.is_at(peer, quoted.dst) || state.addresses.contains(&quoted.dst) || state.servers.contains(&quoted.dst)
         };
         let is_to_peer = || self.peers.iter().any(|(&peer, state)| is_of(peer) && is_at(peer, state));
         let is_own = self.locators.contains(&quoted.src);
