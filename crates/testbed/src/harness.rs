@@ -73,9 +73,15 @@ impl Harness {
     ///
     /// The number of tests that run at a time by default: they wait for timers most of the time.
     pub fn start(at_a_time: usize) -> Self {
+        let missing = Privilege::acquire().err().map(|error| error.to_string());
+        Self { missing, ..Self::without_privileges(at_a_time) }
+    }
+
+    /// As [`start`](Self::start), but the tests have the privileges of the user who runs them.
+    pub fn without_privileges(at_a_time: usize) -> Self {
         let mut arguments = Arguments::from_args();
         arguments.test_threads.get_or_insert(at_a_time);
-        Self { arguments, missing: Privilege::acquire().err().map(|error| error.to_string()) }
+        Self { arguments, missing: None }
     }
 
     /// Adds a requirement of the tests, which is looked for only if nothing is missing yet.

@@ -8,7 +8,20 @@ use holdover_host::control_client::answers;
 use holdover_host::process::LogTo;
 use rustix::process::Signal;
 
+use crate::Test;
 use crate::support::{Place, interrupted};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_signal_is_received_and_shown", a_signal_is_received_and_shown),
+    ("hooks_forward_events_to_the_agent", hooks_forward_events_to_the_agent),
+    ("a_bug_report_has_what_is_needed_and_no_addresses", a_bug_report_has_what_is_needed_and_no_addresses),
+    ("a_killed_agent_is_in_no_successors_way", a_killed_agent_is_in_no_successors_way),
+    ("without_privileges_it_says_what_is_missing_and_ends", without_privileges_it_says_what_is_missing_and_ends),
+    ("an_unknown_user_is_reported_and_the_other_rules_apply", an_unknown_user_is_reported_and_the_other_rules_apply),
+    ("check_says_what_is_in_force_or_what_is_wrong", check_says_what_is_in_force_or_what_is_wrong),
+    ("a_failed_dry_run_leaves_no_directory", a_failed_dry_run_leaves_no_directory),
+    ("an_interrupted_test_leaves_no_directory", an_interrupted_test_leaves_no_directory),
+];
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +50,6 @@ impl DryRun {
     }
 }
 
-#[test]
 fn a_signal_is_received_and_shown() {
     let place = Place::new("agent-signal");
     let agent = DryRun::start(&place);
@@ -67,7 +79,6 @@ fn a_signal_is_received_and_shown() {
 
 /// The scripts in `dist/hooks`, called as NetworkManager, `wpa_cli` and networkd-dispatcher call them.
 // Claim: The hooks pass their events to the agent, and print nothing where there is no agent.
-#[test]
 fn hooks_forward_events_to_the_agent() {
     let place = Place::new("agent-hooks");
     let agent = DryRun::start(&place);
@@ -101,7 +112,6 @@ fn hooks_forward_events_to_the_agent() {
 
 // Claim: A bug report has every file, and addresses only on request.
 // Tests: `masking::addresses_have_names_and_everything_else_stays`
-#[test]
 fn a_bug_report_has_what_is_needed_and_no_addresses() {
     let place = Place::new("agent-bugreport");
     place.write("rules.toml", "[[flow]]\nremote = \"192.0.2.0/24\"\nhold = \"4h\"\n");
@@ -132,7 +142,6 @@ fn a_bug_report_has_what_is_needed_and_no_addresses() {
     agent.stop();
 }
 
-#[test]
 fn a_killed_agent_is_in_no_successors_way() {
     let place = Place::new("agent-killed");
     let mut agent = DryRun::start(&place);
@@ -149,7 +158,6 @@ fn a_killed_agent_is_in_no_successors_way() {
 }
 
 // Claim: Without its privileges the agent exits with a message that names them.
-#[test]
 fn without_privileges_it_says_what_is_missing_and_ends() {
     use rustix::thread::{CapabilitySet, capabilities, remove_capability_from_bounding_set};
     let place = Place::new("agent-privileges");
@@ -175,7 +183,6 @@ fn without_privileges_it_says_what_is_missing_and_ends() {
     assert!(began.elapsed() < Duration::from_secs(20) && !place.path("s").exists());
 }
 
-#[test]
 fn an_unknown_user_is_reported_and_the_other_rules_apply() {
     let place = Place::new("agent-unknown-user");
     place.write(
@@ -191,7 +198,6 @@ fn an_unknown_user_is_reported_and_the_other_rules_apply() {
     assert!(checked.json()["problems"][0].as_str().unwrap().starts_with(says), "{checked:?}");
 }
 
-#[test]
 fn check_says_what_is_in_force_or_what_is_wrong() {
     let place = Place::new("agent-check");
     place.write("good.toml", "[wake]\nhold_back = 8\n[signals]\nschedule = \"line.csv\"\n");
@@ -228,7 +234,6 @@ fn check_says_what_is_in_force_or_what_is_wrong() {
 // Tests: `gateway::a_failed_dry_run_leaves_no_directory`,
 // `control_socket::a_directory_created_for_the_socket_is_removed_with_it`, `agent::an_interrupted_test_leaves_no_directory`,
 // `gateway::an_interrupted_demo_leaves_no_directory`
-#[test]
 fn a_failed_dry_run_leaves_no_directory() {
     let place = Place::new("agent-dry-run");
     place.write("agent.toml", "[metrics]\nenabled = false\n");
@@ -239,7 +244,6 @@ fn a_failed_dry_run_leaves_no_directory() {
     assert_eq!(place.entries(), ["agent.toml"]);
 }
 
-#[test]
 fn an_interrupted_test_leaves_no_directory() {
     let place = Place::new("agent-interrupted");
     // Without the rights for it there is no test, and so no directory either.

@@ -4,13 +4,23 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::Test;
 use crate::kernel::is_possible;
 use crate::support::Place;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_newcomer_sees_what_happens_and_what_it_comes_to", a_newcomer_sees_what_happens_and_what_it_comes_to),
+    ("without_a_directory_each_demo_gets_one_of_its_own", without_a_directory_each_demo_gets_one_of_its_own),
+    ("the_simulator_has_bbr", the_simulator_has_bbr),
+    (
+        "on_a_kernel_the_agent_has_data_flow_again_before_the_timer_does",
+        on_a_kernel_the_agent_has_data_flow_again_before_the_timer_does,
+    ),
+];
 
 // Claim: `demo` prints lines where there is no terminal, writes a report that is never overwritten, gives the reason for using
 // the simulator, and repeats its result there.
 // Tests: `demo::without_a_directory_each_demo_gets_one_of_its_own`, `demo::the_simulator_has_bbr`
-#[test]
 fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
     let place = Place::new("demo-text");
     let ended = place.run("demo --simulated --out r").well();
@@ -51,7 +61,6 @@ fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
     assert_eq!(again.code, Some(2), "what is there stays: {}", again.err);
 }
 
-#[test]
 fn without_a_directory_each_demo_gets_one_of_its_own() {
     let place = Place::new("demo-directory");
     let first: Value = serde_json::from_str(&place.run("demo --simulated --json").well().out).unwrap();
@@ -63,7 +72,6 @@ fn without_a_directory_each_demo_gets_one_of_its_own() {
     check(&first, "simulator");
 }
 
-#[test]
 fn the_simulator_has_bbr() {
     let demo =
         serde_json::from_str(&Place::new("demo-bbr").run("demo --simulated --sender bbr --json").well().out).unwrap();
@@ -71,7 +79,6 @@ fn the_simulator_has_bbr() {
 }
 
 // Claim: On a kernel, data flow again with the agent before the sender's timer expires.
-#[test]
 fn on_a_kernel_the_agent_has_data_flow_again_before_the_timer_does() {
     if is_possible() {
         let demo =

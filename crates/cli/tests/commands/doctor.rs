@@ -2,12 +2,20 @@
 
 use holdover_testbed::harness::skip;
 
+use crate::Test;
 use crate::kernel::is_possible;
 use crate::support::{Ended, Place};
 
+pub(crate) const TESTS: &[Test] = &[
+    ("lines_and_json_say_the_same", lines_and_json_say_the_same),
+    ("conformance_lists_runs_and_refuses", conformance_lists_runs_and_refuses),
+    ("the_grid_of_the_agent_is_listed_measured_and_refused", the_grid_of_the_agent_is_listed_measured_and_refused),
+    ("the_grid_of_links_is_listed_measured_and_refused", the_grid_of_links_is_listed_measured_and_refused),
+    ("the_grid_of_the_gateway_is_listed_measured_and_refused", the_grid_of_the_gateway_is_listed_measured_and_refused),
+];
+
 // Claim: `doctor` reports its findings and remedies, as lines and as JSON, with an answer for each use, and its exit status
 // follows.
-#[test]
 fn lines_and_json_say_the_same() {
     let place = Place::new("doctor");
     let (text, json) = (place.run("doctor"), place.run("doctor --json"));
@@ -41,7 +49,6 @@ fn lines_and_json_say_the_same() {
 }
 
 // Claim: `conformance` lists its experiments; one case runs, with its verdict, and an unknown name is an error.
-#[test]
 fn conformance_lists_runs_and_refuses() {
     let place = Place::new("conformance");
     let list = place.run("conformance --list").well().out;
@@ -71,7 +78,6 @@ fn conformance_lists_runs_and_refuses() {
 
 // Claim: `conformance --agent` measures cells of its grid, and reports whether they reach their bounds. Results:
 // docs/conformance/agent.md.
-#[test]
 fn the_grid_of_the_agent_is_listed_measured_and_refused() {
     let place = Place::new("conformance-agent");
     let list = place.run("conformance --agent --list").well().out;
@@ -105,7 +111,6 @@ fn the_grid_of_the_agent_is_listed_measured_and_refused() {
 // Claim: `conformance --agent-links` lists its grid of links, outages, senders, uses and families, and runs the whole daemon in a
 // cell of it, with and without a warning. Results: docs/conformance/agent-links.md.
 // Tests: `crates/conformance/src/agent_links/cells.rs`
-#[test]
 fn the_grid_of_links_is_listed_measured_and_refused() {
     let place = Place::new("conformance-agent-links");
     let list = place.run("conformance --agent-links --list").well().out;
@@ -141,7 +146,6 @@ fn the_grid_of_links_is_listed_measured_and_refused() {
 // Claim: `conformance --gateway` lists its grid of links, senders, directions, absences and modes, and runs the whole daemon on
 // the router in a cell of it. A spoiled run is made again, at most twice. Results: docs/conformance/gateway.md.
 // Tests: `grid::tests::a_spoiled_run_is_made_again_and_the_last_one_counts`, `crates/conformance/src/gateway/cells.rs`
-#[test]
 fn the_grid_of_the_gateway_is_listed_measured_and_refused() {
     let place = Place::new("conformance-gateway");
     let list = place.run("conformance --gateway --list").well().out;

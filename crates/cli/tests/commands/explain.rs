@@ -4,7 +4,29 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::Test;
 use crate::support::{Place, SCENARIO, exchanges};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_run_and_a_capture_are_explained", a_run_and_a_capture_are_explained),
+    ("outages_are_those_of_a_connections_own_path", outages_are_those_of_a_connections_own_path),
+    (
+        "damaged_and_compressed_captures_are_explained_as_far_as_they_go",
+        damaged_and_compressed_captures_are_explained_as_far_as_they_go,
+    ),
+    ("captures_of_kernels_are_explained_from_either_end", captures_of_kernels_are_explained_from_either_end),
+    (
+        "a_live_interface_is_explained_and_one_that_is_not_there_is_refused",
+        a_live_interface_is_explained_and_one_that_is_not_there_is_refused,
+    ),
+    (
+        "both_directions_of_questions_and_answers_are_explained_once",
+        both_directions_of_questions_and_answers_are_explained_once,
+    ),
+    ("a_moving_hosts_outages_are_those_of_its_connections", a_moving_hosts_outages_are_those_of_its_connections),
+    ("inputs_that_cannot_be_explained_give_one_error", inputs_that_cannot_be_explained_give_one_error),
+    ("errors_under_json_are_json_for_every_command", errors_under_json_are_json_for_every_command),
+];
 
 /// How long was lost to `cause`.
 fn seconds(explained: &Value, cause: &str) -> f64 {
@@ -20,7 +42,6 @@ fn adds_up(explained: &Value) {
 
 // Claim: `explain` finds the outage and the wait for the timer, in a run and in its captures at either end, and its parts add up
 // to the total.
-#[test]
 fn a_run_and_a_capture_are_explained() {
     let place = Place::with_scenario("explain", SCENARIO);
     place.run("run short.toml --out out --no-plots --quiet --set output.snap_length=96bytes").well();
@@ -63,7 +84,6 @@ fn a_run_and_a_capture_are_explained() {
 /// There are two ways to the server, and one is lost for good: a transfer over the other is not cut off.
 // Claim: The outages of a run are those of a connection's own path.
 // Tests: `path::a_path_is_down_when_no_way_is_left`
-#[test]
 fn outages_are_those_of_a_connections_own_path() {
     let (hosts, rest) = SCENARIO.split_once("[[link]]").unwrap();
     let other = "[[host]]\nname = \"spare\"\n\n[[link]]\nname = \"sky\"\nbetween = [\"spare\", \"server\"]\nrate = \"1 Mbit/s\"\n\
@@ -78,7 +98,6 @@ fn outages_are_those_of_a_connections_own_path() {
 // Claim: A damaged capture is explained up to the damage, with its position; gzip and zstd are read, and so is every link type.
 // Tests: `tests::packets_before_the_damage_are_kept_and_its_position_is_reported`,
 // `tests::compressed_files_may_have_several_parts`, `link_layer::ip_is_found_behind_every_header`
-#[test]
 fn damaged_and_compressed_captures_are_explained_as_far_as_they_go() {
     use std::io::Write as _;
     let place = Place::with_scenario("explain-damaged", SCENARIO);
@@ -110,7 +129,6 @@ fn damaged_and_compressed_captures_are_explained_as_far_as_they_go() {
 
 /// A transfer between two kernels, over a link that is cut: the captures of both kernels show the outage.
 // Claim: Outages are found from captures of two kernels, too.
-#[test]
 fn captures_of_kernels_are_explained_from_either_end() {
     if !crate::kernel::is_possible() {
         return;
@@ -135,7 +153,6 @@ fn captures_of_kernels_are_explained_from_either_end() {
 
 /// Loopback of a namespace that only this test has.
 // Claim: A live interface is explained.
-#[test]
 fn a_live_interface_is_explained_and_one_that_is_not_there_is_refused() {
     let place = Place::new("explain-live");
     let error = place.run("explain --live no-such-0 --quiet").refused();
@@ -167,7 +184,6 @@ t.join()'; wait $explain";
     adds_up(&explained[0]);
 }
 
-#[test]
 fn both_directions_of_questions_and_answers_are_explained_once() {
     let place = Place::with_scenario("explain-exchange", &exchanges());
     place.run("run short.toml --out out --no-plots --quiet --set time_limit=8s").well();
@@ -180,7 +196,6 @@ fn both_directions_of_questions_and_answers_are_explained_once() {
     assert!(seconds(&explained[0], "outage") > 1.0, "{}", explained[0]);
 }
 
-#[test]
 fn a_moving_hosts_outages_are_those_of_its_connections() {
     let place = Place::new("explain-mobile");
     place
@@ -190,7 +205,6 @@ fn a_moving_hosts_outages_are_those_of_its_connections() {
     assert!(seconds(&explained[0], "outage") > 1.0, "{explained}");
 }
 
-#[test]
 fn inputs_that_cannot_be_explained_give_one_error() {
     let place = Place::with_scenario("explain-errors", SCENARIO);
     fs::create_dir(place.path("empty")).unwrap();
@@ -214,7 +228,6 @@ fn inputs_that_cannot_be_explained_give_one_error() {
 // `run::an_interrupted_run_leaves_nothing_behind`, `sweep::a_resumed_sweep_has_the_results_of_an_uninterrupted_one`,
 // `kernel::an_interrupted_matrix_says_what_was_kept`,
 // `command_support::tests::a_number_outside_its_range_is_refused_in_plain_words`
-#[test]
 fn errors_under_json_are_json_for_every_command() {
     let place = Place::with_scenario("json-errors", &SCENARIO.replace("[[flow]]", "[[flaw]]"));
     for (command, says) in [

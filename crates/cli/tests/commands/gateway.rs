@@ -1,8 +1,18 @@
 //! `holdover gateway`, as far as it goes without a router: `crates/gatewayd/tests/gateway` has the rest.
 
+use crate::Test;
 use crate::support::{Place, interrupted};
 
-#[test]
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_configuration_is_checked_and_its_schema_is_the_published_one",
+        a_configuration_is_checked_and_its_schema_is_the_published_one,
+    ),
+    ("invalid_gateway_commands_name_the_error", invalid_gateway_commands_name_the_error),
+    ("a_failed_dry_run_leaves_no_directory", a_failed_dry_run_leaves_no_directory),
+    ("an_interrupted_demo_leaves_no_directory", an_interrupted_demo_leaves_no_directory),
+];
+
 fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
     let place = Place::new("gateway-check");
     place.write(
@@ -28,7 +38,6 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
     assert_eq!(place.run("gateway schema").well().out, std::fs::read_to_string(published).unwrap());
 }
 
-#[test]
 fn invalid_gateway_commands_name_the_error() {
     let place = Place::new("gateway-errors");
     place.write("none.toml", "");
@@ -46,7 +55,6 @@ fn invalid_gateway_commands_name_the_error() {
     );
 }
 
-#[test]
 fn a_failed_dry_run_leaves_no_directory() {
     let place = Place::new("gateway-dry-run");
     place.write("none.toml", "");
@@ -55,7 +63,6 @@ fn a_failed_dry_run_leaves_no_directory() {
     assert_eq!(place.entries(), ["none.toml"]);
 }
 
-#[test]
 fn an_interrupted_demo_leaves_no_directory() {
     let place = Place::new("gateway-interrupted");
     // Without the rights for it there is no demo, and so no directory either.

@@ -14,8 +14,14 @@ use holdover_host::Process;
 use holdover_host::process::LogTo;
 use holdover_testbed::gateway::{Cut, GatewayProcess, Transfer, World};
 
+use crate::Test;
 use crate::kernel::is_possible;
 use crate::support::Place;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("both_hold_acks_of_bulk_transfers_back", both_hold_acks_of_bulk_transfers_back),
+    ("an_agent_tells_the_gateway_of_a_cut_and_of_its_end", an_agent_tells_the_gateway_of_a_cut_and_of_its_end),
+];
 
 /// A mobile host behind a gateway, and the agent on it, which reports to that gateway.
 struct Pair {
@@ -119,7 +125,6 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// A command reports the cut to the agent, as a modem or a timetable would, and the agent makes the gateway buffer packets before the link
 /// is cut: no packet is lost, and the transfer continues without a retransmission timeout.
 // Claim: The real agent tells the real gateway of a cut that is foreseen and of its end, twice; nothing is lost.
-#[test]
 fn an_agent_tells_the_gateway_of_a_cut_and_of_its_end() {
     if !is_possible() {
         return;
@@ -220,7 +225,6 @@ fn over_cuts(pair: &Pair) -> Vec<[Duration; 2]> {
 
 // Claim: Agent and gateway on the path of one mobile host, which both hold ACKs of a bulk download and a bulk upload: both are byte-exact over
 // six cuts of three kinds, after each cut the first new data come within a second with the gateway alone, and at most 0.75 s later with both.
-#[test]
 fn both_hold_acks_of_bulk_transfers_back() {
     if !is_possible() {
         return;

@@ -13,7 +13,22 @@ use holdover_testbed::harness::skip;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
+use crate::Test;
 use crate::support::{Ended, Place, SCENARIO};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("both_worlds_stand_in_one_report", both_worlds_stand_in_one_report),
+    ("mechanisms_act_between_kernels", mechanisms_act_between_kernels),
+    ("an_interrupted_matrix_says_what_was_kept", an_interrupted_matrix_says_what_was_kept),
+    ("an_interrupted_conformance_says_what_was_kept", an_interrupted_conformance_says_what_was_kept),
+    ("the_agent_is_tested_across_an_outage", the_agent_is_tested_across_an_outage),
+    (
+        "worlds_without_kernel_support_are_refused_before_anything_is_written",
+        worlds_without_kernel_support_are_refused_before_anything_is_written,
+    ),
+    ("a_command_runs_on_a_host", a_command_runs_on_a_host),
+    ("nothing_is_left_after_a_kill", nothing_is_left_after_a_kill),
+];
 
 /// Whether there are namespaces to be had.
 pub(crate) fn is_possible() -> bool {
@@ -25,7 +40,6 @@ pub(crate) fn is_possible() -> bool {
 // Claim: `run --both` compares both worlds side by side; `shell` runs a command on a host, with its exit status; neither leaves a
 // process or namespace behind when it is killed.
 // Tests: `kernel::a_command_runs_on_a_host`, `kernel::nothing_is_left_after_a_kill`
-#[test]
 fn both_worlds_stand_in_one_report() {
     if !is_possible() {
         return;
@@ -60,7 +74,6 @@ fn both_worlds_stand_in_one_report() {
 
 // Claim: Mechanisms of routers and hosts act between two kernels as in the simulator: every download arrives whole, and those that restart
 // the sender do so as soon as the link is back. Results: docs/mechanisms/README.md.
-#[test]
 fn mechanisms_act_between_kernels() {
     if !is_possible() {
         return;
@@ -104,7 +117,6 @@ fn mechanisms_act_between_kernels() {
     assert!(restarted.iter().all(|&(idle, _)| idle < 0.4 && idle < plain), "{restarted:?}, plain {plain}");
 }
 
-#[test]
 fn an_interrupted_matrix_says_what_was_kept() {
     if !is_possible() {
         return;
@@ -120,7 +132,6 @@ fn an_interrupted_matrix_says_what_was_kept() {
 }
 
 // Claim: An interrupted `conformance` says what is kept: the journal of a grid, and otherwise nothing, with the file that is not written.
-#[test]
 fn an_interrupted_conformance_says_what_was_kept() {
     if !is_possible() {
         return;
@@ -150,7 +161,6 @@ fn an_interrupted_conformance_says_what_was_kept() {
 // Claim: `agent test` detects the outage, and reports whether and when the connection continued, with and without the agent. A
 // wake counts only if the outage was detected and data arrived.
 // Tests: `self_test::a_wake_counts_only_if_the_outage_was_seen_and_data_came`
-#[test]
 fn the_agent_is_tested_across_an_outage() {
     if !is_possible() {
         return;
@@ -176,7 +186,6 @@ fn the_agent_is_tested_across_an_outage() {
     );
 }
 
-#[test]
 fn worlds_without_kernel_support_are_refused_before_anything_is_written() {
     let place = Place::with_scenario("kernel-refused", SCENARIO);
     let error =
@@ -190,7 +199,6 @@ fn worlds_without_kernel_support_are_refused_before_anything_is_written() {
 }
 
 /// A server on the one host, a client on the other, and the link between them.
-#[test]
 fn a_command_runs_on_a_host() {
     if !is_possible() {
         return;
@@ -212,7 +220,6 @@ fn a_command_runs_on_a_host() {
 }
 
 /// A run and a shell that are killed leave no process behind, and with their last one go the namespaces.
-#[test]
 fn nothing_is_left_after_a_kill() {
     if !is_possible() {
         return;

@@ -16,3 +16,41 @@ mod run;
 mod scenario;
 mod support;
 mod sweep;
+
+use std::process::ExitCode;
+
+use holdover_testbed::harness::{Harness, Trial};
+
+type Test = (&'static str, fn());
+
+/// Tests at a time on few cores, unless the command line says otherwise. Those with kernels wait for timers most of the time.
+const TESTS_AT_A_TIME: usize = 6;
+
+fn main() -> ExitCode {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // The programs have the privileges of the user.
+    let harness = Harness::without_privileges(cores.max(TESTS_AT_A_TIME));
+    // Those with the longest tests first.
+    let groups = [
+        ("gateway_and_agent", gateway_and_agent::TESTS),
+        ("doctor", doctor::TESTS),
+        ("demo", demo::TESTS),
+        ("kernel", kernel::TESTS),
+        ("agent", agent::TESTS),
+        ("explain", explain::TESTS),
+        ("gateway", gateway::TESTS),
+        ("packetdrill", packetdrill::TESTS),
+        ("reproduce", reproduce::TESTS),
+        ("run", run::TESTS),
+        ("scenario", scenario::TESTS),
+        ("sweep", sweep::TESTS),
+    ];
+    let trial = |group: &str, &(name, test): &(&str, fn())| {
+        Trial::test(format!("{group}::{name}"), move || {
+            test();
+            Ok(())
+        })
+    };
+    harness
+        .run(groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| trial(group, test))).collect())
+}

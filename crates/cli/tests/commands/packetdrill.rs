@@ -1,6 +1,13 @@
 //! `holdover packetdrill`.
 
+use crate::Test;
 use crate::support::Place;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_directory_is_run_and_summed_up", a_directory_is_run_and_summed_up),
+    ("a_script_has_the_definitions_of_its_own_ip_version", a_script_has_the_definitions_of_its_own_ip_version),
+    ("differences_and_invalid_scripts_are_reported", differences_and_invalid_scripts_are_reported),
+];
 
 const PASSES: &str = "`../set.sh`
 0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
@@ -25,7 +32,6 @@ fn place(name: &str) -> Place {
 
 // Claim: `packetdrill` prints verdicts, differences and totals for directories, as text and as JSON, and its exit status follows.
 // Tests: `packetdrill::differences_and_invalid_scripts_are_reported`
-#[test]
 fn a_directory_is_run_and_summed_up() {
     let place = place("packetdrill-directory");
     let text = place.run("packetdrill scripts -D ERROR=111 --notes").well().out;
@@ -48,7 +54,6 @@ fn a_directory_is_run_and_summed_up() {
 }
 
 // Claim: A script that names an IP version of its own has the definitions of that version.
-#[test]
 fn a_script_has_the_definitions_of_its_own_ip_version() {
     let place = place("packetdrill-own-version");
     let script = "--ip_version=ipv4\n0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 getsockopt(3, CMSG_LEVEL_IP, IP_MTU, [1500], [4]) = 0\n";
@@ -57,7 +62,6 @@ fn a_script_has_the_definitions_of_its_own_ip_version() {
     assert!(text.contains("passed   scripts/a/own.pkt"), "{text}");
 }
 
-#[test]
 fn differences_and_invalid_scripts_are_reported() {
     let place = place("packetdrill-differs");
     let ended = place.run("packetdrill scripts/a -D ERROR=104");

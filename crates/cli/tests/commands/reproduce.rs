@@ -2,7 +2,14 @@
 
 use std::fs;
 
+use crate::Test;
 use crate::support::{Place, SCENARIO};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_custom_paper_is_run_judged_and_reported", a_custom_paper_is_run_judged_and_reported),
+    ("invalid_papers_and_directories_are_refused", invalid_papers_and_directories_are_refused),
+    ("open_parameters_of_a_paper_are_sampled_and_fitted", open_parameters_of_a_paper_are_sampled_and_fitted),
+];
 
 const SWEEP: &str = r#"
 [sweep]
@@ -59,7 +66,6 @@ fn papers(name: &str) -> Place {
     place
 }
 
-#[test]
 fn a_custom_paper_is_run_judged_and_reported() {
     let place = papers("own-paper");
     let told = place.run("reproduce --experiments papers --out out --pages pages --json").well().json();
@@ -88,7 +94,6 @@ fn a_custom_paper_is_run_judged_and_reported() {
     assert!(text.contains("1 claim: 0 hold") && text.contains("other/mine.html"), "{text}");
 }
 
-#[test]
 fn invalid_papers_and_directories_are_refused() {
     let place = papers("no-paper");
     assert!(place.run("reproduce --experiments papers/mine").refused().contains("no paper in papers/mine"));
@@ -131,7 +136,6 @@ check = 'at_most(col(of(r, "cubic"), "duration"), 3.2)'
 
 // Claim: A paper's open inputs are sampled and fitted from the command line; the verdicts are judged at the fitted setting, which
 // the HTML page reports without external files.
-#[test]
 fn open_parameters_of_a_paper_are_sampled_and_fitted() {
     let place = papers("open-paper");
     let open = "reproduce mine --open --experiments papers";

@@ -4,14 +4,41 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::Test;
 use crate::support::{Ended, Place, SCENARIO, differences, exchanges, files_but};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "the_same_seed_gives_the_same_bytes_and_another_seed_others",
+        the_same_seed_gives_the_same_bytes_and_another_seed_others,
+    ),
+    ("exports_are_files_of_a_run_like_any_other", exports_are_files_of_a_run_like_any_other),
+    ("a_run_can_be_made_again_from_what_it_left_behind", a_run_can_be_made_again_from_what_it_left_behind),
+    ("a_run_tells_what_it_measured", a_run_tells_what_it_measured),
+    ("questions_and_answers_are_both_counted_as_sent", questions_and_answers_are_both_counted_as_sent),
+    (
+        "a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind",
+        a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind,
+    ),
+    ("command_line_errors_are_reported_before_anything_runs", command_line_errors_are_reported_before_anything_runs),
+    ("results_are_not_mixed_with_what_is_there", results_are_not_mixed_with_what_is_there),
+    ("a_trace_or_capture_of_ones_own_is_never_replaced", a_trace_or_capture_of_ones_own_is_never_replaced),
+    ("a_full_disk_is_named", a_full_disk_is_named),
+    ("a_full_disk_below_the_messages_ends_no_command", a_full_disk_below_the_messages_ends_no_command),
+    ("tables_fit_a_narrow_terminal", tables_fit_a_narrow_terminal),
+    ("a_flow_without_an_end_is_not_called_unfinished", a_flow_without_an_end_is_not_called_unfinished),
+    ("an_interrupted_run_leaves_nothing_behind", an_interrupted_run_leaves_nothing_behind),
+    (
+        "a_directory_called_like_a_built_in_scenario_does_not_hide_it",
+        a_directory_called_like_a_built_in_scenario_does_not_hide_it,
+    ),
+];
 
 /// The only file with dates and durations.
 const OF_THE_DAY: &[&str] = &["manifest.json"];
 
 // Claim: The same scenario and seed write the same bytes into every file except the manifest, with one job and with two; another
 // seed writes others.
-#[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let place = Place::with_scenario("run-same", SCENARIO);
     place.run("run short.toml --out a --jobs 1").well();
@@ -45,7 +72,6 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     assert!(!c.keys().any(|name| name.ends_with(".svg") || name.ends_with(".png")), "{:?}", c.keys());
 }
 
-#[test]
 fn exports_are_files_of_a_run_like_any_other() {
     let place = Place::with_scenario("run-export", SCENARIO);
     place.run("run short.toml --out a --no-plots --export qlog,flowmon --export xplot").well();
@@ -65,7 +91,6 @@ fn exports_are_files_of_a_run_like_any_other() {
 }
 
 // Claim: The results of a run suffice to repeat it.
-#[test]
 fn a_run_can_be_made_again_from_what_it_left_behind() {
     let place = Place::with_scenario("run-again", SCENARIO);
     let options = "--no-plots --quiet --set link.radio.delay=30ms --seed 8";
@@ -78,7 +103,6 @@ fn a_run_can_be_made_again_from_what_it_left_behind() {
     assert!(manifest["command_line"].as_array().unwrap().contains(&"link.radio.delay=30ms".into()), "{manifest}");
 }
 
-#[test]
 fn a_run_tells_what_it_measured() {
     let place = Place::with_scenario("run-tells", SCENARIO);
     let ended = place.run("run short.toml --out a --json --seed 5 --no-captures --no-plots").well();
@@ -122,7 +146,6 @@ fn a_run_tells_what_it_measured() {
     assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "the page needs nothing but itself");
 }
 
-#[test]
 fn questions_and_answers_are_both_counted_as_sent() {
     let place = Place::with_scenario("run-exchange", &exchanges());
     let printed =
@@ -147,7 +170,6 @@ const BAD: &[(&str, &str, usize, &str)] = &[
 
 // Claim: A bad scenario (unknown field, negative rate, an unreachable host, a truncated trace ...) gives one error with file and
 // line, for `run`, `sweep` and `check`, and leaves no files behind.
-#[test]
 fn a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind() {
     for (index, &(from, to, line, says)) in BAD.iter().enumerate() {
         assert_eq!(SCENARIO.matches(from).count(), 1, "{from}");
@@ -164,7 +186,6 @@ fn a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind() {
     }
 }
 
-#[test]
 fn command_line_errors_are_reported_before_anything_runs() {
     let place = Place::with_scenario("run-command-line", SCENARIO);
     place.write("file", "");
@@ -192,7 +213,6 @@ fn command_line_errors_are_reported_before_anything_runs() {
 // `files::results_are_not_written_through_links`, `files::results_do_not_overwrite_what_is_there`,
 // `files::pipes_and_links_are_refused_without_being_read`, `files::a_trace_that_is_called_as_a_result_is_refused`,
 // `sweep::tests::a_copy_that_was_edited_is_not_replaced`
-#[test]
 fn results_are_not_mixed_with_what_is_there() {
     let place = Place::with_scenario("run-not-empty", SCENARIO);
     fs::create_dir(place.path("out")).unwrap();
@@ -223,7 +243,6 @@ fn results_are_not_mixed_with_what_is_there() {
     }
 }
 
-#[test]
 fn a_trace_or_capture_of_ones_own_is_never_replaced() {
     let trace =
         SCENARIO.replace("rate = \"4 Mbit/s\"\ndelay = \"15 ms\"\n", "delay = \"15 ms\"\ntrace = \"radio.csv\"\n");
@@ -251,7 +270,6 @@ fn a_trace_or_capture_of_ones_own_is_never_replaced() {
 
 // Claim: A full disk is reported as the cause; a table fits a narrow terminal.
 // Tests: `run::tables_fit_a_narrow_terminal`
-#[test]
 fn a_full_disk_is_named() {
     if !std::path::Path::new("/dev/full").exists() || !rustix::process::geteuid().is_root() {
         return;
@@ -271,7 +289,6 @@ fn a_full_disk_is_named() {
 }
 
 // Claim: A command whose output and messages cannot be written ends by its own exit status.
-#[test]
 fn a_full_disk_below_the_messages_ends_no_command() {
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
     if full().is_err() {
@@ -291,7 +308,6 @@ fn a_full_disk_below_the_messages_ends_no_command() {
     }
 }
 
-#[test]
 fn tables_fit_a_narrow_terminal() {
     let place = Place::with_scenario("run-narrow", SCENARIO);
     let is_narrow = |table: &str| table.lines().all(|line| line.chars().count() <= 50);
@@ -314,7 +330,6 @@ fn tables_fit_a_narrow_terminal() {
 // `text_table::tests::a_table_that_is_too_wide_loses_columns_and_names_them`,
 // `text_table::tests::a_table_that_is_too_wide_without_them_becomes_blocks`,
 // `text_table::tests::no_line_is_wider_than_the_terminal`
-#[test]
 fn a_flow_without_an_end_is_not_called_unfinished() {
     let place = Place::with_scenario("run-endless", &exchanges());
     let ended = place.run("run short.toml --no-captures --no-plots --out out").well();
@@ -322,7 +337,6 @@ fn a_flow_without_an_end_is_not_called_unfinished() {
 }
 
 // Claim: An interrupted run leaves no files behind.
-#[test]
 fn an_interrupted_run_leaves_nothing_behind() {
     let place = Place::with_scenario("run-interrupted", SCENARIO);
     for json in [false, true] {
@@ -340,7 +354,6 @@ fn an_interrupted_run_leaves_nothing_behind() {
     }
 }
 
-#[test]
 fn a_directory_called_like_a_built_in_scenario_does_not_hide_it() {
     let place = Place::new("run-shadowed");
     fs::create_dir(place.path("elevator")).unwrap();

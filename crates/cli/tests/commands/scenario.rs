@@ -3,9 +3,23 @@
 use std::fs;
 use std::path::Path;
 
+use crate::Test;
 use crate::support::{Place, SCENARIO};
 
-#[test]
+pub(crate) const TESTS: &[Test] = &[
+    ("check_says_what_is_in_a_scenario", check_says_what_is_in_a_scenario),
+    ("check_gives_programs_the_error_with_its_place", check_gives_programs_the_error_with_its_place),
+    ("a_capture_becomes_a_trace_that_a_scenario_takes", a_capture_becomes_a_trace_that_a_scenario_takes),
+    ("the_schema_is_the_published_one", the_schema_is_the_published_one),
+    (
+        "the_built_in_scenarios_are_listed_shown_copied_and_can_be_run",
+        the_built_in_scenarios_are_listed_shown_copied_and_can_be_run,
+    ),
+    ("single_and_double_brackets_of_one_name_differ", single_and_double_brackets_of_one_name_differ),
+    ("a_trace_may_begin_with_a_byte_order_mark", a_trace_may_begin_with_a_byte_order_mark),
+    ("check_warns_of_a_black_hole", check_warns_of_a_black_hole),
+];
+
 fn check_says_what_is_in_a_scenario() {
     let place = Place::with_scenario("scenario-check", SCENARIO);
     let text = place.run("scenario check short.toml").well().out;
@@ -20,7 +34,6 @@ fn check_says_what_is_in_a_scenario() {
     assert_eq!(place.entries(), ["short.toml"]);
 }
 
-#[test]
 fn check_gives_programs_the_error_with_its_place() {
     let place = Place::with_scenario("scenario-error", &SCENARIO.replace("delay =", "dealy ="));
     let ended = place.run("scenario check short.toml --json");
@@ -33,7 +46,6 @@ fn check_gives_programs_the_error_with_its_place() {
     assert!(error["accepted"].as_str().unwrap().contains("\"queue_limit\""), "{error}");
 }
 
-#[test]
 fn a_capture_becomes_a_trace_that_a_scenario_takes() {
     let place = Place::with_scenario("scenario-trace", SCENARIO);
     place.run("run short.toml --out a --no-plots --quiet").well();
@@ -61,7 +73,6 @@ fn a_capture_becomes_a_trace_that_a_scenario_takes() {
 
 // Claim: `scenario schema` prints the published schema; built-in scenarios can be listed, shown, copied and checked.
 // Tests: `scenario::the_built_in_scenarios_are_listed_shown_copied_and_can_be_run`
-#[test]
 fn the_schema_is_the_published_one() {
     let place = Place::new("scenario-schema");
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/scenario.schema.json");
@@ -72,7 +83,6 @@ fn the_schema_is_the_published_one() {
     assert!(printed.json()["properties"]["link"].is_object());
 }
 
-#[test]
 fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
     let place = Place::new("scenario-list");
     let printed = place.run("scenario list --json").well().json();
@@ -113,7 +123,6 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
 
 // Claim: Single and double brackets of one name, and a trace that begins with a byte order mark.
 // Tests: `scenario::a_trace_may_begin_with_a_byte_order_mark`
-#[test]
 fn single_and_double_brackets_of_one_name_differ() {
     let place = Place::with_scenario("scenario-brackets", &SCENARIO.replacen("[[host]]", "[host]", 1));
     let error = place.run("scenario check short.toml").refused();
@@ -124,7 +133,6 @@ fn single_and_double_brackets_of_one_name_differ() {
     );
 }
 
-#[test]
 fn a_trace_may_begin_with_a_byte_order_mark() {
     let (before, after) = SCENARIO.split_once("rate = ").unwrap();
     let (_, after) = after.split_once("loss = ").unwrap();
@@ -136,7 +144,6 @@ fn a_trace_may_begin_with_a_byte_order_mark() {
     checked.well();
 }
 
-#[test]
 fn check_warns_of_a_black_hole() {
     let place = Place::with_scenario("scenario-black-hole", SCENARIO);
     place.run("scenario copy backup-path .").well();

@@ -3,7 +3,22 @@
 use std::fs;
 use std::path::Path;
 
+use crate::Test;
 use crate::support::{Ended, Place, SCENARIO, differences, files_but};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_resumed_sweep_has_the_results_of_an_uninterrupted_one",
+        a_resumed_sweep_has_the_results_of_an_uninterrupted_one,
+    ),
+    ("a_full_disk_leaves_a_sweep_that_can_be_continued", a_full_disk_leaves_a_sweep_that_can_be_continued),
+    ("a_sweep_tells_its_means_and_which_differ", a_sweep_tells_its_means_and_which_differ),
+    (
+        "a_sweep_that_cannot_be_made_is_refused_before_it_begins",
+        a_sweep_that_cannot_be_made_is_refused_before_it_begins,
+    ),
+    ("an_unreachable_cluster_is_reported_with_a_hint", an_unreachable_cluster_is_reported_with_a_hint),
+];
 
 /// 160 runs, which no machine makes in the time that it takes to see three of them.
 const SWEEP: &str = r#"
@@ -21,7 +36,6 @@ fn journal(dir: &Path) -> String {
 
 // Claim: An interrupted sweep keeps completed runs, and continues to the same tables as one without an interruption, with another
 // number of jobs.
-#[test]
 fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
     let place = Place::with_scenario("sweep-interrupted", &format!("{SCENARIO}{SWEEP}"));
     place.run("sweep short.toml --out whole --jobs 2").well();
@@ -64,7 +78,6 @@ fn a_resumed_sweep_has_the_results_of_an_uninterrupted_one() {
 }
 
 /// Several workers are at it when the disk is full, and some have shorter lines to write than the one that did not fit.
-#[test]
 fn a_full_disk_leaves_a_sweep_that_can_be_continued() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root mounts a small disk");
@@ -92,7 +105,6 @@ fn a_full_disk_leaves_a_sweep_that_can_be_continued() {
     assert_eq!(differences(&whole, &parts), Vec::<String>::new());
 }
 
-#[test]
 fn a_sweep_tells_its_means_and_which_differ() {
     let place = Place::with_scenario("sweep-tells", &format!("{SCENARIO}{SWEEP}"));
     let few = "--set sweep.replicate.min=3 --set sweep.replicate.max=3";
@@ -121,7 +133,6 @@ fn a_sweep_tells_its_means_and_which_differ() {
     assert_eq!(ended.json()["runs"], 12);
 }
 
-#[test]
 fn a_sweep_that_cannot_be_made_is_refused_before_it_begins() {
     let place = Place::with_scenario("sweep-refused", SCENARIO);
     place.write("axis.toml", &format!("{SCENARIO}{}", SWEEP.replace("\"2 %\"", "\"200 %\"")));
@@ -142,7 +153,6 @@ fn a_sweep_that_cannot_be_made_is_refused_before_it_begins() {
     }
 }
 
-#[test]
 fn an_unreachable_cluster_is_reported_with_a_hint() {
     let place = Place::with_scenario("sweep-dask", &format!("{SCENARIO}{SWEEP}"));
     let ended = place
