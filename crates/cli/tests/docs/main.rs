@@ -150,6 +150,43 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
+/// Collecting a crate's documentation tests takes up to two seconds, also if there are none.
+#[test]
+fn documentation_tests_are_switched_on_where_there_are_some() {
+    let (mut on, mut with_tests) = (BTreeSet::new(), BTreeSet::new());
+    for name in names_in("crates") {
+        let directory = Path::new("crates").join(&name);
+        let manifest: toml::Table = read(directory.join("Cargo.toml")).parse().unwrap();
+        let switch = manifest.get("lib").and_then(|lib| lib.get("doctest")).and_then(toml::Value::as_bool);
+        if switch != Some(false) {
+            on.insert(name.clone());
+        }
+        let sources = files_below(directory.join("src").to_str().unwrap(), "rs");
+        if sources.iter().any(|file| has_documentation_test(&read(file))) {
+            with_tests.insert(name);
+        }
+    }
+    assert!(with_tests.len() >= 4, "the sources were not read as intended: {with_tests:?}");
+    assert_eq!(on, with_tests, "`doctest = false` in `[lib]` belongs where there are none");
+}
+
+/// Whether a comment has a block that is compiled: one without a language, or with Rust's.
+fn has_documentation_test(text: &str) -> bool {
+    const OF_RUST: [&str; 6] = ["", "rust", "no_run", "should_panic", "compile_fail", "ignore"];
+    let comments =
+        text.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("//")?.strip_prefix(['/', '!']));
+    // Every other fence ends a block.
+    let begins = comments.filter_map(|line| line.trim_start().strip_prefix("```")).step_by(2);
+    begins.into_iter().any(|language| OF_RUST.contains(&language.split(',').next().unwrap().trim()))
+}
+
+#[test]
+fn a_block_without_a_language_is_a_documentation_test() {
+    assert!(has_documentation_test("//! About.\n//! ```\n//! let a = 1;\n//! ```\n"));
+    assert!(has_documentation_test("    /// ```compile_fail,E0603\n    /// a();\n    /// ```\n"));
+    assert!(!has_documentation_test("//! ```text\n//! a, b\n//! ```\n// ```\nlet fence = \"/// ```\";\n"));
+}
+
 #[test]
 fn links_lead_somewhere() {
     let mut pages = files_below("docs", "md");
