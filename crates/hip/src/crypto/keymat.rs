@@ -92,12 +92,12 @@ impl Keymat {
     pub fn hip_keys(&self, cipher: HipCipher, local: Hit, peer: Hit) -> Result<(HipKeys, HipKeys, usize), KeymatError> {
         let (encryption_len, integrity_len) = (cipher.key_len(), self.rhash.output_len());
         let each = encryption_len + integrity_len;
-        let keys = |start| {
-            let mut encryption = self.draw(start, each)?;
+        let mut first = self.draw(0, 2 * each)?;
+        let second = first.split_off(each);
+        let [first, second] = [first, second].map(|mut encryption| {
             let integrity = encryption.split_off(encryption_len);
-            Ok(HipKeys { encryption, integrity })
-        };
-        let (first, second) = (keys(0)?, keys(each)?);
+            HipKeys { encryption, integrity }
+        });
         let (outbound, inbound) = if local > peer { (first, second) } else { (second, first) };
         Ok((outbound, inbound, 2 * each))
     }

@@ -131,12 +131,13 @@ impl EspKeys {
         peer: Hit,
     ) -> Result<(Self, Self), KeymatError> {
         let each = suite.keymat_len() / 2;
-        let keys = |start| {
-            let mut encryption = keymat.draw(start, each)?;
+        // Drawn at once, as all bytes before them are computed with them.
+        let mut first = keymat.draw(index, 2 * each)?;
+        let second = first.split_off(each);
+        let [first, second] = [first, second].map(|mut encryption| {
             let authentication = Zeroizing::new(encryption.split_off(suite.encryption_len()));
-            Ok(Self { suite, encryption: Zeroizing::new(encryption), authentication })
-        };
-        let (first, second) = (keys(index)?, keys(index + each)?);
+            Self { suite, encryption: Zeroizing::new(encryption), authentication }
+        });
         Ok(if local > peer { (first, second) } else { (second, first) })
     }
 }
