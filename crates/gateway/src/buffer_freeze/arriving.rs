@@ -5,17 +5,15 @@ use holdover_wire::Packet;
 
 use crate::cache::Cache;
 
-/// How long the packets wait for the next record: a request or a record that was lost twice is repeated within 600 ms.
+/// How long the packets wait for the next piece of the peers' answers: a request that was lost twice is repeated within 600 ms.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Copies of the old base station, and later packets of the fixed host.
 #[derive(Debug)]
 pub(super) struct Arriving {
-    copies: Cache,
-    /// The newest state among the records, and how many of its copies have arrived.
-    epoch: u32,
-    arrived: u16,
-    expected: Option<u16>,
+    packets: Cache,
+    /// The record had copies.
+    has_copies: bool,
     complete_by: Instant,
     is_due: bool,
     /// All peers have answered, or will not answer: nothing more arrives.
@@ -27,10 +25,8 @@ pub(super) struct Arriving {
 impl Arriving {
     pub(super) fn new(now: Instant, keep: Duration) -> Self {
         Self {
-            copies: Cache::default(),
-            epoch: 0,
-            arrived: 0,
-            expected: None,
+            packets: Cache::default(),
+            has_copies: false,
             complete_by: now + PATIENCE,
             is_due: false,
             is_last: false,
@@ -40,45 +36,28 @@ impl Arriving {
 
     /// Keeps a packet. Returns false if there is no room for it in `room` bytes.
     pub(super) fn keep(&mut self, now: Instant, packet: &Packet, room: usize) -> bool {
-        let fits = self.copies.bytes() + packet.wire_len() <= room;
+        let fits = self.packets.bytes() + packet.wire_len() <= room;
         if fits {
-            self.copies.insert(now, packet);
+            self.packets.insert(now, packet);
         }
         fits
     }
 
-    /// Notes the arrival of a state, which this many copies belong to.
-    pub(super) fn note_state(&mut self, now: Instant, epoch: u32, copies: u16) {
-        self.complete_by = now + PATIENCE;
-        if self.is_current(epoch) {
-            self.expected = Some(copies);
-            self.is_due |= self.arrived >= copies;
-        }
+    /// The record has arrived: the packets need not wait for it.
+    pub(super) fn note_record(&mut self, has_copies: bool) {
+        (self.is_due, self.has_copies) = (true, has_copies);
     }
 
-    /// Notes the arrival of a copy, whether it is kept or not.
-    pub(super) fn note_copy(&mut self, now: Instant, epoch: u32) {
-        self.complete_by = now + PATIENCE;
-        if self.is_current(epoch) {
-            self.arrived = self.arrived.saturating_add(1);
-            self.is_due |= self.expected.is_some_and(|expected| self.arrived >= expected);
-        }
+    pub(super) const fn has_copies(&self) -> bool {
+        self.has_copies
     }
 
-    /// Whether a record belongs to the newest state. A newer one begins anew.
-    fn is_current(&mut self, epoch: u32) -> bool {
-        if epoch > self.epoch {
-            (self.epoch, self.arrived, self.expected) = (epoch, 0, None);
-        }
-        epoch == self.epoch
-    }
-
-    /// Nothing more arrives.
+    /// No record arrives any more.
     pub(super) fn conclude(&mut self) {
         (self.is_due, self.is_last) = (true, true);
     }
 
-    /// Whether the packets may be sent: none is missing, or it was waited for.
+    /// Whether the packets may be sent: the record has arrived, or was waited for.
     pub(super) const fn is_due(&self) -> bool {
         self.is_due
     }
@@ -88,15 +67,18 @@ impl Arriving {
     }
 
     pub(super) fn take(&mut self) -> Cache {
-        core::mem::take(&mut self.copies)
+        core::mem::take(&mut self.packets)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.copies.bytes()
+        self.packets.bytes()
     }
 
-    /// Handles a deadline. Returns whether the packets are due now.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+    /// Handles a deadline; the latest piece of an answer has arrived at `progressed_at`. Returns whether the packets are due now.
+    pub(super) fn handle_timeout(&mut self, now: Instant, progressed_at: Option<Instant>) -> bool {
+        if let Some(at) = progressed_at {
+            self.complete_by = self.complete_by.max(at + PATIENCE);
+        }
         let is_late = !self.is_due && self.complete_by <= now;
         self.is_due |= is_late;
         is_late

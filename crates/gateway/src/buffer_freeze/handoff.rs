@@ -1,4 +1,4 @@
-//! State and copies move between base stations ([`crate::handoff`]).
+//! State and copies move between base stations by the protocol of I-TCP and M-TCP ([`crate::handoff`]), as an [`UnsplitRecord`].
 //!
 //! In the paper the new base station notifies the old one that the handoff is over (section III.B), and either may then reopen the fixed
 //! host's window; how copies and state reach the new one is left open. Here the notification is the request for the mobile host's
@@ -16,8 +16,10 @@
 //!
 //! # Choices
 //!
-//! - **Order**: copies are sent when all have arrived, and packets of the fixed host that arrive in the meantime follow them. They wait for
-//!   at most a second from one record to the next (`arriving.rs`), and are sent without the state if that is missing.
+//! - **Packets do not wait for the ownership** of a mobile host. A base station whose request is not answered, or that nobody asks, handles
+//!   them as its own; only one that was asked by another since passes them unseen.
+//! - **Order**: copies are sent when the record has arrived, and packets of the fixed host that arrive in the meantime follow them. They wait
+//!   for at most a second from one piece of the answers to the next (`arriving.rs`).
 //! - **The mobile host's own ACKs** at the new base station are newer than a record: they have opened the window.
 //! - **A connection that begins here**, between the same ports, is newer than any record.
 //! - **A request that does not come** ([`ASKED_WITHIN`]): the old base station sends the copies after the host, as without peers.
@@ -26,18 +28,17 @@
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, ControlMessage, Direction, Injected, Presence};
+use holdover_filter::{Action, Connection, Direction, Injected, Presence, Verdict};
 use holdover_flow::{Flow, FlowRecord};
 use holdover_wire::{Flags, Packet, Segment};
 
 use super::arriving::Arriving;
-use super::{BufferFreeze, BufferFreezeConfig, State, mark_lost, watch};
+use super::{BufferFreeze, BufferFreezeConfig, State, mark_lost, send_copies, take_held, watch};
 use crate::cache::Cache;
 use crate::flow_path::{FlowPath, is_shut};
 use crate::freeze::last_ack;
-use crate::handoff::{CopyRecord, Event, HandoffConfig, Message, RecordRequests, StateRecord, Unsplit, Whereabouts};
+use crate::handoff::{Node, Peers, Record, RecordAge, Stopped, UnsplitRecord, Whereabouts};
 use crate::stragglers::STRAGGLERS;
 use crate::timer::LocalTimer;
 
@@ -48,10 +49,9 @@ const ASKED_WITHIN: Duration = Duration::from_secs(2);
 /// The most connections whose packets wait for copies. The packets of others pass.
 const MOST_ARRIVING: usize = 10_000;
 
-/// The other base stations, and packets on their way from them.
-#[derive(Debug)]
-pub(super) struct Peers {
-    requests: RecordRequests,
+/// Mobile hosts that come and go, and packets that wait for records of other base stations.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
     arriving: BTreeMap<Connection, Arriving>,
     /// Mobile hosts whose presence is reported, and whether they are here.
     reported: BTreeMap<IpAddr, bool>,
@@ -59,34 +59,17 @@ pub(super) struct Peers {
     leaving: BTreeMap<IpAddr, Instant>,
 }
 
-impl Peers {
-    pub(super) fn new(config: HandoffConfig, salt: u16) -> Self {
-        Self {
-            requests: RecordRequests::new(config, salt),
-            arriving: BTreeMap::new(),
-            reported: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn handle_message(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        self.requests.handle_message(now, message)
-    }
-
-    pub(super) fn poll_message(&mut self) -> Option<ControlMessage> {
-        self.requests.poll_message()
-    }
-
+impl Arrivals {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let arriving = self.arriving.values().map(Arriving::poll_timeout);
-        self.requests.poll_timeout().into_iter().chain(arriving).chain(self.leaving.values().copied()).min()
+        arriving.chain(self.leaving.values().copied()).min()
     }
 
     pub(super) fn stored_bytes(&self) -> usize {
-        self.requests.stored_bytes() + self.arriving.values().map(Arriving::bytes).sum::<usize>()
+        self.arriving.values().map(Arriving::bytes).sum()
     }
 
-    /// Whether copies of a connection are missing.
+    /// Whether the record of a connection is missing, for which packets wait.
     pub(super) fn is_incomplete(&self, connection: Connection) -> bool {
         self.arriving.get(&connection).is_some_and(|arriving| !arriving.is_due())
     }
@@ -97,16 +80,140 @@ impl Peers {
     }
 
     /// The waiting packets of a connection; `None` if too many connections have some.
-    fn arriving(&mut self, now: Instant, connection: Connection) -> Option<&mut Arriving> {
-        let keep = self.requests.keep();
+    fn of(&mut self, now: Instant, keep: Duration, connection: Connection) -> Option<&mut Arriving> {
         if self.arriving.len() >= MOST_ARRIVING && !self.arriving.contains_key(&connection) {
             return None;
         }
         Some(self.arriving.entry(connection).or_insert_with(|| Arriving::new(now, keep)))
     }
 
-    fn arriving_of(&self, mobile: IpAddr) -> Vec<Connection> {
+    fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
         self.arriving.keys().copied().filter(|connection| connection.mobile().ip() == mobile).collect()
+    }
+}
+
+impl Node for BufferFreeze {
+    const MECHANISM: &'static str = Self::NAME;
+
+    fn peers(&mut self) -> Option<&mut Peers> {
+        self.peers.as_mut()
+    }
+
+    fn connections_of(&self, mobile: IpAddr) -> Vec<Connection> {
+        self.path.live_of(mobile)
+    }
+
+    /// No record is newer than the end of its connection.
+    fn age_of(&self, connection: Connection) -> Option<RecordAge> {
+        let is_over = self.path.flow(connection)?.is_over();
+        let end = RecordAge { opened: u64::MAX, epoch: u32::MAX };
+        if is_over { Some(end) } else { self.path.value(connection).map(|state| state.age) }
+    }
+
+    fn prepare_to_hand_on(&mut self, now: Instant, mobile: IpAddr) {
+        self.absorb(now, mobile, true);
+        self.arrivals.leaving.remove(&mobile);
+        self.away.remove(&mobile);
+    }
+
+    /// Without a record, the copies are sent after the mobile host, and the fixed host gets the withheld ACK.
+    fn stop(&mut self, now: Instant, connection: Connection, has_room: impl Fn(usize) -> bool) -> Stopped {
+        let Self { path, ready, .. } = self;
+        let record = path.get_both(connection).and_then(|(flow, state)| state.record(now, connection, flow));
+        let bytes = record.as_ref().map(UnsplitRecord::emit).filter(|bytes| has_room(bytes.len()));
+        let stopped = match record.zip(bytes) {
+            Some((record, bytes)) => Stopped::Record(record.age, bytes),
+            None => {
+                send_copies(now, connection, path, ready);
+                let held = take_held(path, connection);
+                ready.extend(held.map(|packet| Injected { direction: Direction::Incoming, packet }));
+                Stopped::Nothing
+            }
+        };
+        path.forget(connection);
+        stopped
+    }
+
+    /// The mobile host's ACKs here may be newer than the record: then only its copies count.
+    fn restore(&mut self, now: Instant, record: &Record) -> bool {
+        let Self { config, path, peers: Some(peers), arrivals, ready, .. } = self else { return false };
+        let Record::Unsplit(record) = record else { return false };
+        let connection = record.flow.connection();
+        path.add(now, connection);
+        let Some((known, state)) = path.get_both(connection) else { return false };
+        let is_newer_here = known.half(Direction::Incoming).acked().is_some();
+        let is_inserted = !is_newer_here || record.flow.supersedes(known);
+        state.age = record.age;
+        if let Some(estimate) = record.round_trip.filter(|_| state.timer.estimate().is_none()) {
+            state.timer = LocalTimer::continuing(estimate);
+        }
+        if is_inserted {
+            path.insert(now, connection, record.flow.revive(now));
+        }
+        let acked = path.acked(connection);
+        let Some(state) = path.value_mut(connection) else { return false };
+        if let Some(acked) = acked {
+            state.cache.acknowledge(acked);
+        }
+        let stored = state.cache.bytes();
+        if !is_newer_here {
+            resume(now, config, record, path, ready);
+        }
+        let has_copies = config.buffers && !record.copies.is_empty();
+        if (has_copies || arrivals.arriving.contains_key(&connection))
+            && let Some(arriving) = arrivals.of(now, peers.keep(), connection)
+        {
+            for packet in record.copies.iter().filter(|_| config.buffers) {
+                // Without room the fixed host has to send it again.
+                let _ = arriving.keep(now, packet, config.buffer_bytes.saturating_sub(stored));
+            }
+            arriving.note_record(has_copies);
+        }
+        true
+    }
+
+    /// Sends the copies, or reopens the window if there are none.
+    fn proceed(&mut self, now: Instant, connection: Connection, _waited: VecDeque<(Direction, Packet)>) {
+        let Self { config, path, arrivals, .. } = self;
+        let has_copies = arrivals.arriving.get(&connection).is_some_and(Arriving::has_copies);
+        if !arrivals.is_here(connection.mobile().ip()) {
+            return;
+        }
+        if has_copies {
+            watch(now, config, path, connection, true);
+        } else if path.is_shut(connection) {
+            mark_lost(path, connection);
+            path.freeze(connection.mobile().ip(), |control, flows| control.thaw(now, connection, flows));
+        }
+        self.release(now, connection);
+    }
+
+    /// Nothing more arrives: packets that wait for records are sent.
+    fn handle_conclusion(&mut self, now: Instant, mobile: IpAddr) {
+        for connection in self.arrivals.connections_of(mobile) {
+            if let Some(arriving) = self.arrivals.arriving.get_mut(&connection) {
+                arriving.conclude();
+            }
+            self.release(now, connection);
+        }
+    }
+
+    fn handle_here(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        match direction {
+            Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
+            Direction::Incoming => self.handle_from_mobile(now, connection, packet),
+        }
+    }
+
+    fn finish(&mut self, _now: Instant) {}
+
+    fn send(&mut self, injected: Injected) {
+        self.ready.push_back(injected);
+    }
+
+    fn note_action(&mut self, action: Action) {
+        self.path.tell(action.at, action.connection, action.what);
     }
 }
 
@@ -121,24 +228,25 @@ impl BufferFreeze {
         connection: Connection,
         packet: &Packet,
     ) -> bool {
-        let Some(peers) = &mut self.peers else { return false };
+        let Self { path, peers: Some(peers), arrivals, .. } = self else { return false };
         if packet.tcp().is_some_and(|segment| segment.flags.intersects(Flags::SYN | Flags::RST)) {
-            peers.arriving.remove(&connection);
+            arrivals.arriving.remove(&connection);
         }
         let mobile = connection.mobile().ip();
-        let is_reported = peers.reported.contains_key(&mobile);
-        let asks = match peers.requests.whereabouts(now, mobile) {
+        let is_reported = arrivals.reported.contains_key(&mobile);
+        let asks = match peers.whereabouts(now, mobile) {
             Whereabouts::Elsewhere { since }
                 if is_reported || direction == Direction::Outgoing || since < STRAGGLERS =>
             {
                 return true;
             }
             Whereabouts::Elsewhere { .. } => true,
-            Whereabouts::Unknown => !is_reported && !is_known(&self.path, connection),
+            // Packets of the fixed host may still take the path to a place that the mobile host has left.
+            Whereabouts::Unknown => !is_reported && (direction == Direction::Incoming || !is_known(path, connection)),
             Whereabouts::Asking | Whereabouts::Settled => false,
         };
         if asks {
-            peers.requests.ask(now, mobile);
+            peers.ask_for_packet(now, direction, mobile);
             self.handle_peers(now);
         }
         false
@@ -146,20 +254,20 @@ impl BufferFreeze {
 
     /// Whether a packet of the fixed host waits for copies of earlier ones. A probe is answered all the same.
     pub(super) fn waits_for_copies(&mut self, now: Instant, connection: Connection, packet: &Packet) -> bool {
-        let Self { config, path, peers, .. } = self;
+        let Self { config, path, peers, arrivals, .. } = self;
         let (Some(peers), Some(segment)) = (peers, packet.tcp()) else { return false };
         let is_data = segment.seq_len() > 0 && !segment.flags.intersects(Flags::SYN | Flags::RST);
         if !config.buffers || !is_data {
             return false;
         }
         let stored = path.value(connection).map_or(0, |state| state.cache.bytes());
-        let may_come = !is_known(path, connection)
-            && peers.requests.whereabouts(now, connection.mobile().ip()) == Whereabouts::Asking;
+        let may_come =
+            !is_known(path, connection) && peers.whereabouts(now, connection.mobile().ip()) == Whereabouts::Asking;
         if may_come {
             // It begins to wait unless too many connections do.
-            let _ = peers.arriving(now, connection);
+            let _ = arrivals.of(now, peers.keep(), connection);
         }
-        let arriving = peers.arriving.get_mut(&connection).filter(|arriving| !arriving.is_due());
+        let arriving = arrivals.arriving.get_mut(&connection).filter(|arriving| !arriving.is_due());
         if !arriving.is_some_and(|arriving| arriving.keep(now, packet, config.buffer_bytes.saturating_sub(stored))) {
             return false;
         }
@@ -172,19 +280,21 @@ impl BufferFreeze {
 
     /// Sends the packets of a connection that have waited, if they are due and the mobile host is here.
     fn release(&mut self, now: Instant, connection: Connection) {
-        let Self { config, path, peers, ready, .. } = self;
-        let Some(peers) = peers else { return };
-        let is_here = peers.is_here(connection.mobile().ip());
-        let Some(arriving) = peers.arriving.get_mut(&connection).filter(|arriving| arriving.is_due() && is_here) else {
+        let Self { config, path, peers: Some(peers), arrivals, ready, .. } = self else { return };
+        let mobile = connection.mobile().ip();
+        let is_here = arrivals.is_here(mobile);
+        let Some(arriving) = arrivals.arriving.get_mut(&connection).filter(|arriving| arriving.is_due() && is_here)
+        else {
             return;
         };
-        let copies = arriving.take();
+        let packets = arriving.take();
         if arriving.is_last() {
-            peers.arriving.remove(&connection);
+            arrivals.arriving.remove(&connection);
         }
-        if path.value(connection).is_none() {
-            send_unseen(copies, ready);
-        } else if forward(now, config, path, connection, copies, ready) {
+        let is_elsewhere = matches!(peers.whereabouts(now, mobile), Whereabouts::Elsewhere { .. });
+        if is_elsewhere || path.value(connection).is_none() {
+            send_unseen(packets, ready);
+        } else if forward(now, config, path, connection, packets, ready) {
             path.tell(now, connection, "released");
             watch(now, config, path, connection, false);
         }
@@ -192,18 +302,18 @@ impl BufferFreeze {
 
     /// Adds the packets that have waited to the copies of their connections.
     fn absorb(&mut self, now: Instant, mobile: IpAddr, with_incomplete: bool) {
-        let Self { path, peers: Some(peers), ready, .. } = self else { return };
-        for connection in peers.arriving_of(mobile) {
-            let arriving = peers.arriving.get_mut(&connection);
+        let Self { path, arrivals, ready, .. } = self;
+        for connection in arrivals.connections_of(mobile) {
+            let arriving = arrivals.arriving.get_mut(&connection);
             let Some(arriving) = arriving.filter(|arriving| with_incomplete || arriving.is_due()) else { continue };
-            let copies = arriving.take();
+            let packets = arriving.take();
             if with_incomplete || arriving.is_last() {
-                peers.arriving.remove(&connection);
+                arrivals.arriving.remove(&connection);
             }
             if path.value(connection).is_some() {
-                absorb(now, path, connection, copies);
+                absorb(now, path, connection, packets);
             } else {
-                send_unseen(copies, ready);
+                send_unseen(packets, ready);
             }
         }
     }
@@ -213,180 +323,43 @@ impl BufferFreeze {
 impl BufferFreeze {
     /// Notes a report of a mobile host's presence, before it is acted upon.
     pub(super) fn note_presence(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
-        let Some(peers) = &mut self.peers else { return };
+        let Self { peers: Some(peers), arrivals, .. } = self else { return };
         match presence {
             Presence::Present | Presence::Rebound => {
-                peers.reported.insert(mobile, true);
-                peers.leaving.remove(&mobile);
+                arrivals.reported.insert(mobile, true);
+                arrivals.leaving.remove(&mobile);
                 self.absorb(now, mobile, false);
             }
             Presence::Away => {
-                peers.reported.insert(mobile, false);
+                arrivals.reported.insert(mobile, false);
             }
             Presence::Moved => {
-                peers.reported.insert(mobile, false);
-                if !matches!(peers.requests.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
-                    peers.leaving.insert(mobile, now + ASKED_WITHIN);
+                arrivals.reported.insert(mobile, false);
+                if !matches!(peers.whereabouts(now, mobile), Whereabouts::Elsewhere { .. }) {
+                    arrivals.leaving.insert(mobile, now + ASKED_WITHIN);
                 }
             }
             Presence::Fading { .. } => {}
         }
     }
 
-    /// A mobile host has arrived: its connections may be at another base station.
-    pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
-        let Some(peers) = &mut self.peers else { return };
-        if matches!(peers.requests.whereabouts(now, mobile), Whereabouts::Unknown | Whereabouts::Elsewhere { .. }) {
-            peers.requests.ask(now, mobile);
-            self.handle_peers(now);
-        }
-    }
-
-    pub(super) fn handle_peers_timeout(&mut self, now: Instant) {
-        let Some(peers) = &mut self.peers else { return };
-        peers.requests.handle_timeout(now);
-        peers.arriving.retain(|_, arriving| !arriving.is_over(now));
-        let late = peers
-            .arriving
-            .iter_mut()
-            .filter_map(|(connection, arriving)| arriving.handle_timeout(now).then_some(*connection));
+    pub(super) fn handle_arrivals_timeout(&mut self, now: Instant) {
+        let Self { peers: Some(peers), arrivals: Arrivals { arriving, leaving, .. }, .. } = self else { return };
+        arriving.retain(|_, arriving| !arriving.is_over(now));
+        let late = arriving.iter_mut().filter_map(|(connection, arriving)| {
+            let progressed_at = peers.progressed_at(connection.mobile().ip());
+            arriving.handle_timeout(now, progressed_at).then_some(*connection)
+        });
         let late: Vec<Connection> = late.collect();
-        let unasked = peers.leaving.iter().filter(|(_, until)| **until <= now);
+        let unasked = leaving.iter().filter(|(_, until)| **until <= now);
         let unasked: Vec<IpAddr> = unasked.map(|(mobile, _)| *mobile).collect();
-        peers.leaving.retain(|_, until| *until > now);
+        leaving.retain(|_, until| *until > now);
         for connection in late {
             self.release(now, connection);
         }
         for mobile in unasked {
             self.absorb(now, mobile, true);
             self.end_handoff(now, mobile, false);
-        }
-        self.handle_peers(now);
-    }
-
-    /// Handles the requests and answers of the peers.
-    pub(super) fn handle_peers(&mut self, now: Instant) {
-        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.requests.poll_event()) {
-            match event {
-                Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
-                Event::Given { record } => self.take(now, &record),
-                Event::Concluded { mobile, .. } => self.conclude(now, mobile),
-            }
-        }
-    }
-
-    /// A peer requests a mobile host's connections: hands them on.
-    fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
-        if let Some(peers) = self.peers.as_mut().filter(|peers| peers.requests.is_asking_since(mobile, id)) {
-            // The mobile host has come here since.
-            return peers.requests.give(now, peer, mobile, id, Vec::new());
-        }
-        let is_known = self.path.live_of(mobile).into_iter().any(|known| self.path.acked(known).is_some());
-        if !is_known && self.peers.as_ref().is_some_and(|peers| peers.requests.has_to_wait(mobile, id)) {
-            // The requested records may arrive here first. The peer repeats its request.
-            return;
-        }
-        self.absorb(now, mobile, true);
-        let Self { path, away, peers: Some(peers), ready, .. } = self else { return };
-        let (mut records, mut copies) = (Vec::new(), Vec::new());
-        for connection in path.live_of(mobile) {
-            let Some((flow, state)) = path.get_both(connection) else { continue };
-            match state.record(now, connection, flow) {
-                Some((record, copied)) => {
-                    records.push(record);
-                    copies.extend(copied);
-                    path.tell(now, connection, "handed on");
-                }
-                None => state.send_after(ready),
-            }
-            path.forget(connection);
-        }
-        records.append(&mut copies);
-        // The arrival of these was not confirmed; if another peer requests them, its own are newer.
-        records.extend(peers.requests.take_back(mobile));
-        peers.leaving.remove(&mobile);
-        away.remove(&mobile);
-        peers.requests.give(now, peer, mobile, id, records);
-    }
-
-    /// Handles a record. An invalid one was sent as such, not damaged on its way: repeating the request does not help.
-    fn take(&mut self, now: Instant, record: &Bytes) {
-        match Unsplit::parse(record) {
-            Ok(Unsplit::State(record)) => self.take_over(now, &record),
-            Ok(Unsplit::Copy(record)) => self.take_copy(now, &record),
-            Err(_) => {}
-        }
-    }
-
-    /// Takes over a connection of another base station, unless a newer state of it is known.
-    fn take_over(&mut self, now: Instant, record: &StateRecord) {
-        let Self { config, path, peers: Some(peers), ready, .. } = self else { return };
-        let connection = record.flow.connection();
-        let flow = record.flow.revive(now);
-        let Some(acked) = flow.half(Direction::Incoming).acked() else { return };
-        path.add(now, connection);
-        let Some((known, state)) = path.get_both(connection) else { return };
-        if known.is_over() || state.is_begun || state.epoch >= record.epoch {
-            return;
-        }
-        let copies = if config.buffers { record.copies } else { 0 };
-        let newest = known.half(Direction::Incoming).acked();
-        let (is_newer_here, is_superseded) = (newest.is_some(), record.flow.supersedes(known));
-        state.epoch = record.epoch;
-        if let Some(estimate) = record.round_trip.filter(|_| state.timer.estimate().is_none()) {
-            state.timer = LocalTimer::continuing(estimate);
-        }
-        let is_inserted = !is_newer_here || is_superseded;
-        state.cache.acknowledge(newest.filter(|_| !is_inserted).unwrap_or(acked));
-        path.tell(now, connection, "took over");
-        if is_inserted {
-            path.insert(now, connection, flow);
-        }
-        if !is_newer_here {
-            resume(now, config, record, path, ready);
-        }
-        let is_here = peers.is_here(connection.mobile().ip());
-        if (copies > 0 || peers.arriving.contains_key(&connection))
-            && let Some(arriving) = peers.arriving(now, connection)
-        {
-            arriving.note_state(now, record.epoch, copies);
-        }
-        if copies > 0 && is_here {
-            watch(now, config, path, connection, true);
-        } else if is_here && path.is_shut(connection) {
-            mark_lost(path, connection);
-            path.freeze(connection.mobile().ip(), |control, flows| control.thaw(now, connection, flows));
-        }
-        self.release(now, connection);
-    }
-
-    /// Keeps a copy of another base station until it can be sent.
-    fn take_copy(&mut self, now: Instant, record: &CopyRecord) {
-        let Self { config, path, peers: Some(peers), .. } = self else { return };
-        let (is_begun, stored) =
-            path.value(record.connection).map_or((false, 0), |state| (state.is_begun, state.cache.bytes()));
-        if is_begun || !config.buffers {
-            return;
-        }
-        let Some(arriving) = peers.arriving(now, record.connection) else { return };
-        // Without room the fixed host has to send it again.
-        let _ = arriving.keep(now, &record.packet, config.buffer_bytes.saturating_sub(stored));
-        arriving.note_copy(now, record.epoch);
-        self.release(now, record.connection);
-    }
-
-    /// All peers have answered, or will not answer. The other connections have no record.
-    fn conclude(&mut self, now: Instant, mobile: IpAddr) {
-        let Some(peers) = &mut self.peers else { return };
-        for record in peers.requests.take_back(mobile) {
-            // Its arrival elsewhere was not confirmed, and no peer had a newer one.
-            self.take(now, &record);
-        }
-        for connection in self.peers.as_ref().map_or(Vec::new(), |peers| peers.arriving_of(mobile)) {
-            if let Some(arriving) = self.peers.as_mut().and_then(|peers| peers.arriving.get_mut(&connection)) {
-                arriving.conclude();
-            }
-            self.release(now, connection);
         }
     }
 }
@@ -400,36 +373,21 @@ fn send_unseen(mut packets: Cache, ready: &mut VecDeque<Injected>) {
 
 /// Whether a connection has a state here that a record could have.
 fn is_known(path: &FlowPath<State>, connection: Connection) -> bool {
-    path.acked(connection).is_some() || path.value(connection).is_some_and(|state| state.is_begun)
+    path.acked(connection).is_some() || path.value(connection).is_some_and(|state| state.age.opened > 0)
 }
 
 impl State {
-    /// The record of the connection, and its copies; `None` before the mobile host's first ACK.
-    fn record(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<(Bytes, Vec<Bytes>)> {
+    /// The record of the connection; `None` before the mobile host's first ACK.
+    fn record(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<UnsplitRecord> {
         flow.half(Direction::Incoming).acked()?;
-        let record = FlowRecord::of(now, connection, flow, true)?;
-        let epoch = self.epoch.saturating_add(1);
-        let cached = core::iter::from_fn(|| self.cache.pop_first());
-        let copies = cached.filter_map(|cached| {
-            Unsplit::Copy(CopyRecord { epoch, connection, packet: cached.packet })
-                .emit()
-                .filter(|record| record.len() <= Message::MAX_RECORD_BYTES)
-        });
-        let copies: Vec<Bytes> = copies.collect();
-        let state = StateRecord {
-            epoch,
-            flow: record,
+        Some(UnsplitRecord {
+            age: self.age.next(),
+            flow: FlowRecord::of(now, connection, flow, true)?,
             is_frozen: is_shut(flow),
-            is_withheld: self.held.take().is_some() && !is_shut(flow),
+            is_withheld: self.held.is_some() && !is_shut(flow),
             round_trip: self.timer.estimate(),
-            copies: u16::try_from(copies.len()).unwrap_or(u16::MAX),
-        };
-        Some((Unsplit::State(state).emit()?, copies))
-    }
-
-    /// Sends the copies of a connection without a record after the mobile host.
-    fn send_after(&mut self, ready: &mut VecDeque<Injected>) {
-        send_unseen(core::mem::take(&mut self.cache), ready);
+            copies: self.cache.iter_mut().map(|cached| cached.packet.clone()).collect(),
+        })
     }
 }
 
@@ -437,7 +395,7 @@ impl State {
 fn resume(
     now: Instant,
     config: &BufferFreezeConfig,
-    record: &StateRecord,
+    record: &UnsplitRecord,
     path: &mut FlowPath<State>,
     ready: &mut VecDeque<Injected>,
 ) {
@@ -451,7 +409,7 @@ fn resume(
     let Some((flow, state)) = path.get_both(connection) else { return };
     let withheld = last_ack(flow, connection);
     // Without copies the fixed host has to retransmit the data that the mobile host has missed.
-    if config.freezes && config.buffers && record.copies > 0 && flow.awaits_ack() {
+    if config.freezes && config.buffers && !record.copies.is_empty() && flow.awaits_ack() {
         state.held = withheld;
     } else {
         // No later ACK would release it.

@@ -20,7 +20,7 @@
 //! - **ACKs are withheld** only for a later freeze, so *buffer* alone withholds none.
 //! - **The timer** has a floor ([`BufferFreezeConfig::least_timeout`]) and does not back off: it expires once for each freeze.
 //! - **The new base station** gets no state from the old one, which forwards its copies to it ([`Presence::Moved`]): data and ACKs are
-//!   sufficient. With [`BufferFreezeConfig::handoff`] it requests the state and the copies, see `handoff.rs`.
+//!   sufficient. With [`BufferFreezeConfig::handoff`] it requests the state and the copies, as nodes of I-TCP and M-TCP do: see `handoff.rs`.
 //!
 //! # Division of work
 //!
@@ -45,10 +45,10 @@ use holdover_wire::{Flags, Packet};
 use crate::cache::Cache;
 use crate::flow_path::{FlowPath, Treatment, is_shut};
 use crate::freeze::FreezeConfig;
-use crate::handoff::HandoffConfig;
+use crate::handoff::{HandoffConfig, Node, Peers, RecordAge, RecordKind};
 use crate::prefixes::Prefixes;
 use crate::timer::LocalTimer;
-use handoff::Peers;
+use handoff::Arrivals;
 
 /// The parameters of the base station. See the [module](self).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,8 +110,9 @@ pub struct BufferFreeze {
     path: FlowPath<State>,
     /// Hosts that are known to be absent.
     away: BTreeSet<IpAddr>,
-    /// The handoff between base stations, if enabled.
+    /// The other base stations, if state and copies move between them.
     peers: Option<Peers>,
+    arrivals: Arrivals,
     ready: VecDeque<Injected>,
 }
 
@@ -122,10 +123,8 @@ struct State {
     timer: LocalTimer,
     /// The newest ACK, withheld. It is void once the fixed host is frozen, which acknowledges as much.
     held: Option<Packet>,
-    /// How many times the connection was handed on.
-    epoch: u32,
-    /// The connection began here, and was not handed on since.
-    is_begun: bool,
+    /// The age of the last record, or of the connection's beginning if it was seen here.
+    age: RecordAge,
     /// Copies came from another base station and were not sent yet.
     is_owed: bool,
     /// Forwarded data is lost, and there are no copies: ACKs of it are not awaited.
@@ -146,7 +145,8 @@ impl BufferFreeze {
                 rules,
                 Prefixes::default(),
             ),
-            peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
+            peers: config.handoff.clone().map(|config| Peers::new(config, RecordKind::Unsplit, salt)),
+            arrivals: Arrivals::default(),
             config,
             away: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -155,7 +155,7 @@ impl BufferFreeze {
 
     /// Handles data or an ACK of the fixed host.
     fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { config, path, .. } = self;
+        let Self { config, path, peers, .. } = self;
         let Some(flags) = packet.tcp().map(|segment| segment.flags) else { return Verdict::Pass };
         let is_reset = flags.intersects(Flags::SYN | Flags::RST);
         let followed = path.follow_after(now, Direction::Outgoing, packet, |flow, state, packet| {
@@ -167,7 +167,7 @@ impl BufferFreeze {
         if let Some((flow, state)) = path.get_both(connection)
             && (flow.is_over() || is_reset)
         {
-            *state = State::begun_by(flags);
+            state.begin_or_end(now, connection, flags, peers);
         }
         watch(now, config, path, connection, false);
         verdict
@@ -175,7 +175,7 @@ impl BufferFreeze {
 
     /// Handles data or an ACK of the mobile host.
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { config, path, ready, .. } = self;
+        let Self { config, path, peers, ready, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let flags = segment.flags;
         let is_ack = flags.contains(Flags::ACK) && !flags.intersects(Flags::SYN | Flags::RST);
@@ -194,7 +194,7 @@ impl BufferFreeze {
         let Some(verdict) = followed else { return Verdict::Pass };
         let Some((flow, state)) = path.get_both(connection) else { return verdict };
         if flow.is_over() || !is_ack {
-            *state = State::begun_by(flags);
+            state.begin_or_end(now, connection, flags, peers);
             return verdict;
         }
         watch(now, config, path, connection, true);
@@ -231,12 +231,12 @@ impl BufferFreeze {
 
     /// The mobile host is reachable again, here or elsewhere.
     fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
-        let Self { config, path, away, peers, ready, .. } = self;
+        let Self { config, path, away, arrivals, ready, .. } = self;
         let was_away = away.remove(&mobile) || !is_here;
         for connection in path.live_of(mobile) {
             let Some((flow, state)) = path.get_both(connection) else { continue };
             let is_owed = core::mem::take(&mut state.is_owed);
-            let has_to_wait = is_here && peers.as_ref().is_some_and(|peers| peers.is_incomplete(connection));
+            let has_to_wait = is_here && arrivals.is_incomplete(connection);
             let is_frozen = is_shut(flow);
             if is_frozen {
                 // The fixed host was frozen with it: it is void also when the window is open again.
@@ -264,9 +264,14 @@ impl BufferFreeze {
 }
 
 impl State {
-    /// The initial state after a packet with these flags that begins or ends a connection.
-    fn begun_by(flags: Flags) -> Self {
-        Self { is_begun: flags.contains(Flags::SYN), ..Self::default() }
+    /// Begins anew after a packet with these flags that begins or ends the connection.
+    fn begin_or_end(&mut self, now: Instant, connection: Connection, flags: Flags, peers: &mut Option<Peers>) {
+        let former = core::mem::take(self);
+        let Some(peers) = peers else { return };
+        peers.note_ended(now, connection, former.age);
+        if flags.contains(Flags::SYN) {
+            self.age = peers.note_begun(now, connection);
+        }
     }
 
     /// Copies a segment with data that is forwarded, if there is room and the mobile host has not acknowledged it.
@@ -346,8 +351,7 @@ impl SegmentFilter for BufferFreeze {
         }
         match direction {
             Direction::Outgoing if self.waits_for_copies(now, connection, packet) => Verdict::Keep,
-            Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
-            Direction::Incoming => self.handle_from_mobile(now, connection, packet),
+            _ => self.handle_here(now, direction, packet),
         }
     }
 
@@ -367,20 +371,17 @@ impl SegmentFilter for BufferFreeze {
             }
             Presence::Fading { .. } => {}
         }
-        if presence == Presence::Present {
-            self.ask_if_new(now, mobile);
-        }
+        self.ask_as_reported(now, mobile, presence);
     }
 
     fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
-        let is_taken = self.peers.as_mut().is_some_and(|peers| peers.handle_message(now, message));
-        self.handle_peers(now);
-        is_taken
+        self.handle_peer_message(now, message)
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.path.handle_timeout(now);
-        self.handle_peers_timeout(now);
+        self.handle_arrivals_timeout(now);
+        self.handle_peer_timeout(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
@@ -397,13 +398,13 @@ impl SegmentFilter for BufferFreeze {
 
     fn stored(&self) -> Stored {
         let held = |state: &State| state.held.as_ref().map_or(0, Packet::wire_len);
-        let arriving = self.peers.as_ref().map_or(0, Peers::stored_bytes);
+        let moving = self.peers.as_ref().map_or(0, Peers::stored_bytes) + self.arrivals.stored_bytes();
         Stored::of_connections(self.path.live().map(|(_, state)| state.cache.bytes() + held(state)))
-            + Stored { bytes: arriving as u64, connections: 0 }
+            + Stored { bytes: moving as u64, connections: 0 }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let peers = self.peers.as_ref().and_then(Peers::poll_timeout);
-        [self.path.poll_timeout(), peers].into_iter().flatten().min()
+        [self.path.poll_timeout(), self.arrivals.poll_timeout(), peers].into_iter().flatten().min()
     }
 }

@@ -33,17 +33,16 @@ pub enum Body {
         /// The number of that request.
         newest: u64,
     },
-    /// One of them.
+    /// A part of their records.
     Give {
         /// Its index, from 0.
         index: u16,
-        /// The number of records.
+        /// The number of parts.
         count: u16,
-        /// A [`ConnectionRecord`](super::ConnectionRecord) of a split connection, a [`Piece`](super::Piece) of one with its buffers, or an
-        /// [`Unsplit`](super::Unsplit) of one that is not split.
+        /// A [`Piece`](super::Piece) of a record.
         record: Bytes,
     },
-    /// Confirms the arrival of a record.
+    /// Confirms the arrival of a part.
     Taken {
         /// Its index.
         index: u16,

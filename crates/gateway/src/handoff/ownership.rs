@@ -40,12 +40,28 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::ControlMessage;
 
 use super::arriving::{Arrived, Arriving};
+use super::config::HandoffConfig;
 use super::message::{Body, Message};
 use super::record_kinds::{Record, RecordKind};
 use super::repeat::Repeat;
-use super::requests::{HandoffConfig, Whereabouts};
 use super::sending::Sending;
 use super::split_record::Piece;
+
+/// Where a mobile host's connections are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whereabouts {
+    /// Unknown: no request has succeeded.
+    Unknown,
+    /// The peers were asked, and have not all answered.
+    Asking,
+    /// This node owns the mobile host.
+    Settled,
+    /// A peer requested them this long ago.
+    Elsewhere {
+        /// The elapsed time.
+        since: Duration,
+    },
+}
 
 /// An event for the owner of an [`Ownership`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,6 +137,8 @@ enum State {
 struct Request {
     unanswered: BTreeSet<IpAddr>,
     answers: BTreeMap<IpAddr, Arriving>,
+    /// When it was made, or the latest piece of an answer has arrived.
+    progressed_at: Instant,
     repeat: Repeat,
 }
 
@@ -186,6 +204,19 @@ impl Ownership {
         self.hosts.get(&mobile).filter(|host| matches!(host.state, State::Owned(_))).map_or(0, |host| host.promised)
     }
 
+    /// When the own request about a mobile host was made, or the latest piece of an answer has arrived; `None` without a request.
+    pub(crate) fn progressed_at(&self, mobile: IpAddr) -> Option<Instant> {
+        match &self.hosts.get(&mobile)?.state {
+            State::Asking(request) => Some(request.progressed_at),
+            _ => None,
+        }
+    }
+
+    /// A number that is not below that of any request so far, as far as this node knows.
+    pub(crate) fn number_at(&self, now: Instant) -> u64 {
+        self.number_of(now).max(self.last_id)
+    }
+
     /// Whether records of a mobile host are on their way to a peer.
     pub(crate) fn is_giving(&self, mobile: IpAddr) -> bool {
         let answer = self.hosts.get(&mobile).and_then(|host| host.answer.as_ref());
@@ -205,6 +236,7 @@ impl Ownership {
         let Some(host) = self.hosts.get_mut(&mobile) else { return self.ask(now, mobile) };
         match core::mem::replace(&mut host.state, State::Unknown) {
             State::Incomplete(mut request) => {
+                request.progressed_at = now;
                 request.repeat = Repeat::begin(now, self.config.retry, self.config.tries);
                 let ask = Message { id: host.promised, mobile, body: Body::Ask }.emit();
                 let messages = request.unanswered.iter().map(|&peer| ControlMessage { peer, payload: ask.clone() });
@@ -237,7 +269,7 @@ impl Ownership {
             self.say(peer, Message { id, mobile, body: Body::Ask });
         }
         let repeat = Repeat::begin(now, self.config.retry, self.config.tries);
-        let state = State::Asking(Request { unanswered, answers: BTreeMap::new(), repeat });
+        let state = State::Asking(Request { unanswered, answers: BTreeMap::new(), progressed_at: now, repeat });
         self.hosts.insert(mobile, Host { promised: id, is_own: true, state, answer: None, used_at: now });
         self.active.insert(mobile);
         self.conclude_if_answered(mobile);
@@ -346,7 +378,7 @@ impl Ownership {
                 if !answer.has(index, count) {
                     let Ok(arrived) = answer.take(index, count, piece) else { return };
                     // A long answer is on its way.
-                    request.repeat = begun;
+                    (request.progressed_at, request.repeat) = (now, begun);
                     let given = arrived.map(|Arrived { record, bytes, is_doubtful }| OwnershipEvent::Given {
                         record,
                         bytes,

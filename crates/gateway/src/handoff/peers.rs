@@ -1,8 +1,9 @@
-//! The handoff of split connections between nodes that are peers, I-TCP's and M-TCP's alike: a [`Node`] stops connections and continues them
-//! from their records, and the rest is here.
+//! The handoff of connections between nodes that are peers, alike for I-TCP, M-TCP and BUFFER-FREEZE: a [`Node`] stops connections and
+//! continues them from their records, and the rest is here.
 //!
 //! A node splits a mobile host's connections only while it *owns* the mobile host, which takes an answer of every peer: `ownership.rs` has the
-//! rules.
+//! rules. A base station of BUFFER-FREEZE splits nothing, so packets may pass it also if it does not own the mobile host
+//! ([`crate::buffer_freeze`]).
 //!
 //! # Packets of connections that are not split here
 //!
@@ -29,11 +30,11 @@ use holdover_filter::{Action, Connection, ControlMessage, Direction, Injected, P
 use holdover_tcp::reset_for;
 use holdover_wire::{Flags, Packet};
 
+use super::config::HandoffConfig;
 use super::kept::{KeptRecord, KeptRecords};
-use super::ownership::{Conclusion, Ownership, OwnershipEvent, time_of};
+use super::ownership::{Conclusion, Ownership, OwnershipEvent, Whereabouts, time_of};
 use super::record::RecordAge;
 use super::record_kinds::{Record, RecordKind};
-use super::requests::{HandoffConfig, Whereabouts};
 use super::split_record::Piece;
 use crate::stragglers::STRAGGLERS;
 
@@ -205,7 +206,7 @@ impl Peers {
     }
 
     /// Asks all peers because of a packet.
-    fn ask_for_packet(&mut self, now: Instant, direction: Direction, mobile: IpAddr) {
+    pub(crate) fn ask_for_packet(&mut self, now: Instant, direction: Direction, mobile: IpAddr) {
         match self.here.get(&mobile) {
             Some(again) if direction == Direction::Outgoing => self.ownership.ask_again(now, mobile, again.since),
             _ => self.ownership.ask(now, mobile),
@@ -217,6 +218,26 @@ impl Peers {
         if age.epoch > 0 {
             self.kept.note_ended(connection, age, now + self.ownership.keep());
         }
+    }
+
+    pub(crate) fn whereabouts(&self, now: Instant, mobile: IpAddr) -> Whereabouts {
+        self.ownership.whereabouts(now, mobile)
+    }
+
+    /// See [`Ownership::progressed_at`].
+    pub(crate) fn progressed_at(&self, mobile: IpAddr) -> Option<Instant> {
+        self.ownership.progressed_at(mobile)
+    }
+
+    /// How long a connection that was handed on is remembered.
+    pub(crate) fn keep(&self) -> Duration {
+        self.ownership.keep()
+    }
+
+    /// A connection is opened through this node, which need not own the mobile host. Returns its age.
+    pub(crate) fn note_begun(&mut self, now: Instant, connection: Connection) -> RecordAge {
+        self.kept.note_here(connection);
+        RecordAge { opened: self.ownership.number_at(now), epoch: 0 }
     }
 
     /// The number that a connection gets that is opened now ([`RecordAge::opened`]).
@@ -237,13 +258,14 @@ pub(crate) fn of_mobile<'a>(
 #[derive(Debug)]
 pub(crate) enum Stopped {
     Record(RecordAge, Bytes),
-    /// No half is left, or the first SYN was not answered: its sender sends it again.
+    /// Nothing has to be known to continue it. A split connection: no half is left, or the first SYN was not answered, and its sender sends
+    /// it again.
     Nothing,
     /// It cannot be handed on in its handshake, or has failed: both ends are reset.
     Lost(RecordAge),
 }
 
-/// A node that splits connections, and hands them on.
+/// A node that serves connections, and hands them on.
 pub(crate) trait Node {
     /// The name of the mechanism, for actions.
     const MECHANISM: &'static str;
@@ -251,13 +273,16 @@ pub(crate) trait Node {
     /// The other nodes; `None` without handoffs.
     fn peers(&mut self) -> Option<&mut Peers>;
 
-    /// The connections of a mobile host that are split here.
+    /// The connections of a mobile host that are served here.
     fn connections_of(&self, mobile: IpAddr) -> Vec<Connection>;
 
-    /// The age of a connection that is split here.
+    /// The age of a connection that is served here.
     fn age_of(&self, connection: Connection) -> Option<RecordAge>;
 
-    /// Stops a connection here. Both ends are reset if `has_room` says that its record, of so many bytes, is too long.
+    /// All connections of a mobile host are about to be handed on.
+    fn prepare_to_hand_on(&mut self, _now: Instant, _mobile: IpAddr) {}
+
+    /// Stops a connection here. Both ends of a split connection are reset if `has_room` says that its record, of so many bytes, is too long.
     fn stop(&mut self, now: Instant, connection: Connection, has_room: impl Fn(usize) -> bool) -> Stopped;
 
     /// Replaces the state of a connection by that of a record. Returns whether there is room for it.
@@ -266,7 +291,10 @@ pub(crate) trait Node {
     /// Continues a connection that was restored, with the packets that have waited for it, in order.
     fn proceed(&mut self, now: Instant, connection: Connection, waited: VecDeque<(Direction, Packet)>);
 
-    /// Handles a packet of a connection that is split here, or begins here, or passes.
+    /// A request about a mobile host has ended: no record of its answers is on its way.
+    fn handle_conclusion(&mut self, _now: Instant, _mobile: IpAddr) {}
+
+    /// Handles a packet of a connection that is served here, or begins here, or passes.
     fn handle_here(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict;
 
     /// Sends what a change of connections has made due.
@@ -380,13 +408,15 @@ pub(crate) trait Node {
                     }
                 }
                 OwnershipEvent::Concluded { mobile, conclusion: Conclusion::Complete } => {
-                    self.begin_owning(now, mobile)
+                    self.begin_owning(now, mobile);
+                    self.handle_conclusion(now, mobile);
                 }
                 OwnershipEvent::Concluded { mobile, conclusion } => {
                     let Some(peers) = self.peers() else { return };
                     // Doubtful records that have arrived remain in `kept`.
                     peers.waiting.take_of(now, mobile);
                     peers.note_failure(now, mobile, conclusion);
+                    self.handle_conclusion(now, mobile);
                 }
             }
         }
@@ -395,6 +425,7 @@ pub(crate) trait Node {
 
     /// A peer requests a mobile host's connections: hands them on.
     fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
+        self.prepare_to_hand_on(now, mobile);
         let connections = self.connections_of(mobile);
         let Some(peers) = self.peers() else { return };
         // Their senders retransmit them to the mobile host's current place.

@@ -1,4 +1,4 @@
-//! The two kinds of records of split connections.
+//! The kinds of records.
 
 use bytes::Bytes;
 use holdover_filter::{Connection, Direction, Injected};
@@ -7,14 +7,17 @@ use holdover_wire::{Flags, Packet, Segment};
 
 use super::record::{ConnectionRecord, HalfRecord, RecordAge, RecordError};
 use super::split_record::SplitRecord;
+use super::unsplit::UnsplitRecord;
 
-/// A record of a split connection.
+/// A record of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// With the data in its buffers (I-TCP); or, without halves, the message that its state is lost.
+    /// Split, with the data in its buffers (I-TCP); or, without halves, the message that its state is lost.
     Whole(Box<SplitRecord>),
-    /// Without its buffers (M-TCP).
+    /// Split, without its buffers (M-TCP).
     Bare(Box<ConnectionRecord>),
+    /// Not split, with copies of packets (BUFFER-FREEZE).
+    Unsplit(Box<UnsplitRecord>),
 }
 
 /// The kind of the records that a node sends and takes.
@@ -24,6 +27,8 @@ pub enum RecordKind {
     Whole,
     /// See [`Record::Bare`].
     Bare,
+    /// See [`Record::Unsplit`].
+    Unsplit,
 }
 
 impl Record {
@@ -42,6 +47,7 @@ impl Record {
         match self {
             Self::Whole(record) => record.connection,
             Self::Bare(record) => record.connection,
+            Self::Unsplit(record) => record.flow.connection(),
         }
     }
 
@@ -50,6 +56,7 @@ impl Record {
         match self {
             Self::Whole(record) => record.age,
             Self::Bare(record) => record.age,
+            Self::Unsplit(record) => record.age,
         }
     }
 
@@ -58,6 +65,7 @@ impl Record {
         match self {
             Self::Whole(record) => record.emit(),
             Self::Bare(record) => record.emit(),
+            Self::Unsplit(record) => record.emit(),
         }
     }
 
@@ -65,10 +73,13 @@ impl Record {
     ///
     /// # Errors
     /// See [`RecordError`].
-    pub fn parse(bytes: &[u8], expected: RecordKind) -> Result<Self, RecordError> {
+    pub fn parse(bytes: &Bytes, expected: RecordKind) -> Result<Self, RecordError> {
         match bytes.get(1) {
             Some(&ConnectionRecord::KIND) if expected == RecordKind::Bare => {
                 ConnectionRecord::parse(bytes).map(|record| Self::Bare(Box::new(record)))
+            }
+            Some(&UnsplitRecord::KIND) if expected == RecordKind::Unsplit => {
+                UnsplitRecord::parse(bytes).map(|record| Self::Unsplit(Box::new(record)))
             }
             _ => {
                 let record = Self::Whole(Box::new(SplitRecord::parse(bytes)?));
@@ -81,7 +92,7 @@ impl Record {
         }
     }
 
-    /// Resets of both ends.
+    /// Resets of both ends of a split connection.
     pub(crate) fn resets(&self) -> Vec<Injected> {
         let half = |half: &HalfRecord| (half.resumption, half.snd_max);
         let halves = match self {
@@ -92,6 +103,7 @@ impl Record {
                 })
             }),
             Self::Bare(record) => [Some(half(&record.fixed)), Some(half(&record.mobile))],
+            Self::Unsplit(_) => [None, None],
         };
         let halves = [Direction::Incoming, Direction::Outgoing].into_iter().zip(halves);
         let resets = halves.filter_map(|(direction, half)| {

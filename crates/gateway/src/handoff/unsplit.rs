@@ -1,31 +1,23 @@
-//! Records of connections that are not split: the state of one for another base station, and copies of its packets.
+//! The record of a connection that is not split, with copies of packets to the mobile host, for another base station (BUFFER-FREEZE).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
 use holdover_flow::FlowRecord;
 use holdover_wire::{Checksums, Packet, Payload};
 
-use super::record::RecordError;
+use super::checksum::{checked, crc32};
+use super::record::{RecordAge, RecordError};
 
-/// One record of an answer. The checksum of its message covers it.
+/// The state of a connection at a base station, and the packets that the mobile host has not acknowledged.
 ///
-/// On the wire, in network byte order: version, kind (1 byte each), epoch (4). Then in a copy the IP packet; in a state flags and the
-/// number of copies (2 each), the smoothed round trip to the mobile host and its deviation in microseconds (4 each), and the record of the
-/// flow ([`FlowRecord`]).
+/// On the wire, in network byte order: version, kind (1 byte each), flags (2), its age: number (8) and epoch (4), the smoothed round trip to
+/// the mobile host and its deviation in microseconds (4 each), the length of the flow's record (2) and that record ([`FlowRecord`]); for
+/// each copy its length (4) and the IP packet; and the CRC-32 of all preceding bytes (4).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unsplit {
-    /// The state of a connection.
-    State(StateRecord),
-    /// A packet that the mobile host has not acknowledged.
-    Copy(CopyRecord),
-}
-
-/// The state of a connection at a base station.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StateRecord {
-    /// How many times the connection was handed on, this time included.
-    pub epoch: u32,
+pub struct UnsplitRecord {
+    /// Which one of several records of the same addresses and ports is the newest.
+    pub age: RecordAge,
     /// The state of the flow path.
     pub flow: FlowRecord,
     /// The fixed host was sent a window of zero.
@@ -34,101 +26,73 @@ pub struct StateRecord {
     pub is_withheld: bool,
     /// The smoothed round trip to the mobile host, and its deviation.
     pub round_trip: Option<(Duration, Duration)>,
-    /// The number of copies that belong to it.
-    pub copies: u16,
+    /// Packets to the mobile host that it has not acknowledged, in the order of their sequence numbers.
+    pub copies: Vec<Packet>,
 }
-
-/// A copy of a packet to the mobile host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CopyRecord {
-    /// The epoch of its connection's state.
-    pub epoch: u32,
-    /// The connection.
-    pub connection: Connection,
-    /// The packet.
-    pub packet: Packet,
-}
-
-const STATE: u8 = 2;
-const COPY: u8 = 3;
 
 const FROZEN: u16 = 1;
 const WITHHELD: u16 = 1 << 1;
 const MEASURED: u16 = 1 << 2;
 
-/// Version, kind and epoch.
-const HEAD_BYTES: usize = 6;
+/// Version, kind, flags, age, round trip, and length of the flow's record.
+const HEAD_BYTES: usize = 26;
+const CHECKSUM_BYTES: usize = 4;
 
-/// Flags, number of copies and round trip of a state.
-const STATE_BYTES: usize = 12;
+impl UnsplitRecord {
+    /// The version that this code writes and reads. In versions 1 and 2 copies were records of their own.
+    pub const VERSION: u8 = 3;
+    /// The longest record without its copies.
+    pub const MAX_STATE_BYTES: usize = HEAD_BYTES + FlowRecord::MAX_BYTES + CHECKSUM_BYTES;
+    /// The bytes of a copy in addition to its packet.
+    pub const COPY_BYTES: usize = 4;
+    pub(super) const KIND: u8 = 2;
 
-impl Unsplit {
-    /// The version that this code writes and reads. Version 1 had another layout of states.
-    pub const VERSION: u8 = 2;
-
-    /// The longest state.
-    pub const MAX_STATE_BYTES: usize = HEAD_BYTES + STATE_BYTES + FlowRecord::MAX_BYTES;
-
-    /// Emits the record; `None` for a packet that cannot be written as bytes.
-    pub fn emit(&self) -> Option<Bytes> {
-        let (kind, epoch) = match self {
-            Self::State(state) => (STATE, state.epoch),
-            Self::Copy(copy) => (COPY, copy.epoch),
-        };
-        let mut out = BytesMut::with_capacity(128);
-        out.put_slice(&[Self::VERSION, kind]);
-        out.put_u32(epoch);
-        match self {
-            Self::State(state) => state.emit(&mut out),
-            Self::Copy(copy) => copy.packet.emit_into(&mut out).ok()?,
-        }
-        Some(out.freeze())
-    }
-
-    /// Parses a record from exactly these bytes.
-    pub fn parse(bytes: &Bytes) -> Result<Self, RecordError> {
-        let mut body = &bytes[..];
-        if body.len() < HEAD_BYTES {
-            return Err(RecordError::Length { len: bytes.len(), expected: HEAD_BYTES });
-        }
-        let (version, kind, epoch) = (body.get_u8(), body.get_u8(), body.get_u32());
-        match (version, kind) {
-            (Self::VERSION, STATE) => StateRecord::parse(epoch, body).map(Self::State),
-            (Self::VERSION, COPY) => CopyRecord::parse(epoch, bytes.slice(HEAD_BYTES..)).map(Self::Copy),
-            (Self::VERSION, kind) => Err(RecordError::Kind { kind }),
-            (version, _) => Err(RecordError::Version { version, expected: Self::VERSION }),
-        }
-    }
-}
-
-impl CopyRecord {
-    fn parse(epoch: u32, bytes: Bytes) -> Result<Self, RecordError> {
-        let wrong = RecordError::Field { field: "packet" };
-        let packet = Packet::parse_to_forward(bytes, Checksums::Verify).map_err(|_| wrong)?;
-        let connection = Connection::of(Direction::Outgoing, &packet).ok_or(wrong)?;
-        let has_data = matches!(&packet.payload, Payload::Tcp(segment) if segment.seq_len() > 0);
-        if has_data { Ok(Self { epoch, connection, packet }) } else { Err(wrong) }
-    }
-}
-
-impl StateRecord {
-    fn emit(&self, out: &mut BytesMut) {
+    /// Emits the record, without copies that cannot be written as bytes.
+    pub fn emit(&self) -> Bytes {
+        let packets: Vec<Bytes> = self.copies.iter().filter_map(|packet| packet.emit().ok()).collect();
+        let copies: usize = packets.iter().map(|packet| packet.len() + Self::COPY_BYTES).sum();
+        let mut out = BytesMut::with_capacity(Self::MAX_STATE_BYTES + copies);
         let flags = [(self.is_frozen, FROZEN), (self.is_withheld, WITHHELD), (self.round_trip.is_some(), MEASURED)];
+        let flow = self.flow.to_bytes();
+        out.put_slice(&[Self::VERSION, Self::KIND]);
         out.put_u16(flags.into_iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag));
-        out.put_u16(self.copies);
+        out.put_u64(self.age.opened);
+        out.put_u32(self.age.epoch);
         let (smoothed, deviation) = self.round_trip.unwrap_or((Duration::ZERO, Duration::ZERO));
         for time in [smoothed, deviation] {
             out.put_u32(u32::try_from(time.as_micros()).unwrap_or(u32::MAX));
         }
-        out.put_slice(&self.flow.to_bytes());
+        out.put_u16(flow.len() as u16);
+        out.put_slice(&flow);
+        for packet in packets {
+            out.put_u32(packet.len() as u32);
+            out.put_slice(&packet);
+        }
+        out.put_u32(crc32(&out));
+        out.freeze()
     }
 
-    fn parse(epoch: u32, mut body: &[u8]) -> Result<Self, RecordError> {
-        if body.len() < STATE_BYTES {
-            return Err(RecordError::Length { len: HEAD_BYTES + body.len(), expected: HEAD_BYTES + STATE_BYTES });
+    /// Parses a record from exactly these bytes.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub fn parse(bytes: &Bytes) -> Result<Self, RecordError> {
+        let mut body = checked(bytes).ok_or(RecordError::Checksum { len: bytes.len() })?;
+        let expect = |body: &[u8], expected: usize| match body.len() >= expected {
+            true => Ok(()),
+            false => Err(RecordError::Length {
+                len: bytes.len(),
+                expected: (bytes.len() - body.len()).saturating_add(expected),
+            }),
+        };
+        expect(body, HEAD_BYTES)?;
+        let (version, kind, flags) = (body.get_u8(), body.get_u8(), body.get_u16());
+        if version != Self::VERSION {
+            return Err(RecordError::Version { version, expected: Self::VERSION });
         }
-        let (flags, copies) = (body.get_u16(), body.get_u16());
-        let [smoothed, deviation] = [body.get_u32(), body.get_u32()].map(u64::from).map(Duration::from_micros);
+        if kind != Self::KIND {
+            return Err(RecordError::Kind { kind });
+        }
         let wrong = |field| RecordError::Field { field };
         if flags > FROZEN | WITHHELD | MEASURED {
             return Err(wrong("flags"));
@@ -137,23 +101,47 @@ impl StateRecord {
         if is_frozen && is_withheld {
             return Err(wrong("withheld ACK"));
         }
+        let age = RecordAge { opened: body.get_u64(), epoch: body.get_u32() };
+        let [smoothed, deviation] = [body.get_u32(), body.get_u32()].map(u64::from).map(Duration::from_micros);
         let round_trip = (flags & MEASURED != 0).then_some((smoothed, deviation));
         if round_trip.is_none() && (smoothed, deviation) != (Duration::ZERO, Duration::ZERO) {
             return Err(wrong("round-trip time"));
         }
-        let flow = FlowRecord::from_bytes(body).ok_or(wrong("flow"))?;
-        Ok(Self { epoch, flow, is_frozen, is_withheld, round_trip, copies })
+        let len = usize::from(body.get_u16());
+        expect(body, len)?;
+        let flow = FlowRecord::from_bytes(&body[..len]).ok_or(wrong("flow"))?;
+        if flow.revive(Instant::ZERO).half(Direction::Incoming).acked().is_none() {
+            return Err(wrong("acknowledgment"));
+        }
+        body.advance(len);
+        let mut copies = Vec::new();
+        while !body.is_empty() {
+            expect(body, Self::COPY_BYTES)?;
+            let len = body.get_u32() as usize;
+            expect(body, len)?;
+            let packet = parse_copy(bytes.slice_ref(&body[..len]), flow.connection());
+            copies.push(packet.ok_or(wrong("packet"))?);
+            body.advance(len);
+        }
+        Ok(Self { age, flow, is_frozen, is_withheld, round_trip, copies })
     }
+}
+
+/// A packet with data for the mobile host of this connection.
+fn parse_copy(bytes: Bytes, connection: Connection) -> Option<Packet> {
+    let packet = Packet::parse_to_forward(bytes, Checksums::Verify).ok()?;
+    let has_data = matches!(&packet.payload, Payload::Tcp(segment) if segment.seq_len() > 0);
+    (has_data && Connection::of(Direction::Outgoing, &packet) == Some(connection)).then_some(packet)
 }
 
 #[cfg(test)]
 mod tests {
     use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-    use holdover_base::Instant;
     use holdover_flow::{Environment, Flow, Form, Key, Link, LinkState, Rules};
     use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps};
     use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
 
     use super::*;
 
@@ -182,13 +170,30 @@ mod tests {
         Packet::new(sender.local.ip(), sender.remote.ip(), segment)
     }
 
-    /// The state of a flow after data that is partly acknowledged.
-    fn state() -> impl Strategy<Value = Unsplit> {
+    /// A segment with data for the mobile host.
+    fn copy(connection: Connection) -> impl Strategy<Value = Packet> {
+        let payload = prop::collection::vec(any::<u8>(), 1..1_500);
+        (any::<u32>(), timestamps(), payload).prop_map(move |(seq, timestamps, payload)| {
+            let options = TcpOptions { timestamps, ..TcpOptions::default() };
+            let segment = Segment { seq: Seq::new(seq), options, payload: payload.into(), ..Segment::default() };
+            packet(connection, Direction::Outgoing, segment)
+        })
+    }
+
+    /// The state of a flow after data that is partly acknowledged, and copies.
+    fn record() -> impl Strategy<Value = UnsplitRecord> {
         let numbers = (any::<u32>(), any::<u32>(), 0_usize..1_460, 0_u32..1_460);
         let round_trip = prop::option::of(any::<(u32, u32)>());
-        let rest = (any::<u16>(), timestamps(), 0_u8..3, round_trip, any::<u16>());
-        (any::<u32>(), connection(), numbers, rest).prop_map(
-            |(epoch, connection, (seq, ack, len, acked), (window, timestamps, mode, round_trip, copies))| {
+        let rest = (any::<u16>(), timestamps(), 0_u8..3, round_trip);
+        let with_copies =
+            connection().prop_flat_map(|connection| (Just(connection), prop::collection::vec(copy(connection), 0..5)));
+        (any::<(u64, u32)>(), with_copies, numbers, rest).prop_map(
+            |(
+                (opened, epoch),
+                (connection, copies),
+                (seq, ack, len, acked),
+                (window, timestamps, mode, round_trip),
+            )| {
                 let (link, rules) = (Link::new(&LinkState::default()), Rules::new(None, true, Duration::ZERO));
                 let (seq, ack, payload) = (Seq::new(seq), Seq::new(ack), vec![0; len].into());
                 let options = TcpOptions { timestamps, ..TcpOptions::default() };
@@ -205,74 +210,77 @@ mod tests {
                 let micros = |micros: u32| Duration::from_micros(u64::from(micros));
                 let round_trip = round_trip.map(|(smoothed, deviation)| (micros(smoothed), micros(deviation)));
                 let (is_frozen, is_withheld) = (mode == 1, mode == 2);
-                Unsplit::State(StateRecord { epoch, flow, is_frozen, is_withheld, round_trip, copies })
+                UnsplitRecord { age: RecordAge { opened, epoch }, flow, is_frozen, is_withheld, round_trip, copies }
             },
         )
     }
 
-    fn copy() -> impl Strategy<Value = Unsplit> {
-        let payload = prop::collection::vec(any::<u8>(), 1..1_500);
-        (any::<u32>(), connection(), any::<u32>(), timestamps(), payload).prop_map(
-            |(epoch, connection, seq, timestamps, payload)| {
-                let segment = Segment {
-                    src_port: connection.fixed().port(),
-                    dst_port: connection.mobile().port(),
-                    seq: Seq::new(seq),
-                    flags: Flags::ACK,
-                    options: TcpOptions { timestamps, ..TcpOptions::default() },
-                    payload: payload.into(),
-                    ..Segment::default()
-                };
-                let packet = Packet::new(connection.fixed().ip(), connection.mobile().ip(), segment);
-                Unsplit::Copy(CopyRecord { epoch, connection, packet })
-            },
-        )
+    fn plain(record: UnsplitRecord) -> UnsplitRecord {
+        let copies = record.copies.into_iter().map(|packet| Packet { received: None, ..packet }).collect();
+        UnsplitRecord { copies, ..record }
     }
 
     proptest! {
-        // Claim: Records of connections that are not split, and copies of their packets, come out as they went in; random bytes are
-        // refused or are a record.
-        // Tests: `handoff::unsplit::tests::random_bytes_are_refused_or_are_a_state`
+        // Claim: Records of connections that are not split, with copies of packets, come out as they went in; damaged, truncated, extended
+        // and random bytes are refused, or are a record that is encoded as the same bytes.
+        // Tests: `handoff::unsplit::tests::random_bytes_are_refused_or_are_a_record`
         #[test]
-        fn a_record_comes_out_as_it_went_in(record in prop_oneof![state(), copy()], more in 1_usize..9) {
-            let bytes = record.emit().expect("a packet that can be written");
-            let parsed = Unsplit::parse(&bytes);
-            match (&record, &parsed) {
-                (Unsplit::State(_), _) => {
-                    prop_assert_eq!(parsed.as_ref(), Ok(&record));
-                    prop_assert!(bytes.len() <= Unsplit::MAX_STATE_BYTES);
-                    let longer = Bytes::from([&bytes[..], &vec![0; more]].concat());
-                    prop_assert!(Unsplit::parse(&longer).is_err());
-                }
-                (Unsplit::Copy(copy), Ok(Unsplit::Copy(parsed))) => {
-                    let plain = |packet: &Packet| Packet { received: None, ..packet.clone() };
-                    prop_assert_eq!((parsed.epoch, parsed.connection), (copy.epoch, copy.connection));
-                    prop_assert_eq!(plain(&parsed.packet), plain(&copy.packet));
-                    prop_assert_eq!(parsed.packet.emit(), copy.packet.emit());
-                }
-                (_, other) => prop_assert!(false, "{:?}", other),
-            }
-            let former = Bytes::from([&[1], &bytes[1..]].concat());
-            prop_assert_eq!(Unsplit::parse(&former), Err(RecordError::Version { version: 1, expected: 2 }));
-            let shorter = bytes.slice(..bytes.len().saturating_sub(more));
-            prop_assert!(Unsplit::parse(&shorter).is_err());
+        fn a_record_comes_out_as_it_went_in(
+            record in record(), at in any::<prop::sample::Index>(), change in 1_u8..,
+            cut in any::<prop::sample::Index>(), more in prop::collection::vec(any::<u8>(), 1..8),
+        ) {
+            let bytes = record.emit();
+            let packets: usize = record.copies.iter().map(|packet| packet.wire_len() + UnsplitRecord::COPY_BYTES).sum();
+            prop_assert!(bytes.len() <= UnsplitRecord::MAX_STATE_BYTES + packets);
+            let parsed = UnsplitRecord::parse(&bytes).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(&parsed.emit(), &bytes);
+            prop_assert_eq!(plain(parsed), record);
+            let mut damaged = bytes.to_vec();
+            *at.get_mut(&mut damaged) ^= change;
+            prop_assert_eq!(UnsplitRecord::parse(&damaged.into()), Err(RecordError::Checksum { len: bytes.len() }));
+            prop_assert!(UnsplitRecord::parse(&bytes.slice(..cut.index(bytes.len()))).is_err());
+            prop_assert!(UnsplitRecord::parse(&[&bytes[..], &more].concat().into()).is_err());
         }
 
-        /// Any bytes: no panic, and an accepted state is emitted unchanged.
+        /// Any bytes: no panic, and accepted ones are emitted unchanged. All are changes of a record, with a valid checksum.
         #[test]
-        fn random_bytes_are_refused_or_are_a_state(
-            state in state(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), kind in 1_u8..4
+        fn random_bytes_are_refused_or_are_a_record(
+            record in record(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         ) {
-            let mut bytes = state.emit().expect("a state").to_vec();
+            let bytes = record.emit();
+            let mut bytes = bytes[..bytes.len() - CHECKSUM_BYTES].to_vec();
             for (at, byte) in changes {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
+                *at.get_mut(&mut bytes) = byte;
             }
-            (bytes[0], bytes[1]) = (Unsplit::VERSION, kind);
+            bytes.extend(crc32(&bytes).to_be_bytes());
             let bytes = Bytes::from(bytes);
-            if let Ok(record @ Unsplit::State(_)) = Unsplit::parse(&bytes) {
-                prop_assert_eq!(record.emit(), Some(bytes));
+            if let Ok(record) = UnsplitRecord::parse(&bytes) {
+                prop_assert_eq!(record.emit(), bytes);
             }
         }
+    }
+
+    #[test]
+    fn a_record_of_another_version_or_connection_is_refused() {
+        let whole = |record: UnsplitRecord, version: u8| {
+            let mut bytes = record.emit().to_vec();
+            bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+            bytes[0] = version;
+            bytes.extend(crc32(&bytes).to_be_bytes());
+            UnsplitRecord::parse(&bytes.into())
+        };
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let mut any_record = || record().new_tree(&mut runner).expect("a record").current();
+        let record = any_record();
+        assert_eq!(whole(record.clone(), 3).map(plain), Ok(record.clone()));
+        assert_eq!(whole(record, 2), Err(RecordError::Version { version: 2, expected: 3 }));
+        let (foreign, record) = (any_record(), any_record());
+        let packet = packet(
+            foreign.flow.connection(),
+            Direction::Outgoing,
+            Segment { payload: Bytes::from_static(b"."), ..Segment::default() },
+        );
+        let record = UnsplitRecord { copies: vec![packet], ..record };
+        assert_eq!(whole(record, 3), Err(RecordError::Field { field: "packet" }));
     }
 }

@@ -1,5 +1,5 @@
-//! A mobile host with many connections, in both directions and with ends of every kind, that moves between base stations of I-TCP, or
-//! supervisor hosts of M-TCP.
+//! A mobile host with many connections, in both directions and with ends of every kind, that moves between base stations of I-TCP or
+//! BUFFER-FREEZE, or supervisor hosts of M-TCP.
 //! Packets and control messages are lost, duplicated, delayed and reordered; reports come late or not at all; the fixed host's packets take
 //! the old path for up to 5 s; and for a while no control message may get through.
 
@@ -12,14 +12,15 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
 use holdover_gateway::Mechanisms;
+use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
 use holdover_tcp::{Config, ConnectionId, Endpoint, EndpointConfig, Event, Profile};
-use holdover_wire::Packet;
+use holdover_wire::{Flags, Packet, Segment};
 use proptest::prelude::*;
 
-use crate::roaming::PROFILES;
+use crate::roaming::{PROFILES, Station};
 use crate::support::{at_ms, ms};
 
 const STATIONS: usize = 3;
@@ -57,7 +58,7 @@ struct Move {
 
 #[derive(Clone, Debug)]
 struct Setup {
-    is_m_tcp: bool,
+    station: Station,
     seed: u64,
     ends: Profile,
     nodes: Profile,
@@ -163,11 +164,15 @@ impl World {
         let chains = (0..STATIONS).map(|own| {
             let peers = (0..STATIONS).filter(|other| *other != own).map(station).collect();
             let handoff = Some(HandoffConfig::among(peers));
-            let split = SplitConfig { handoff, ..SplitConfig::with(setup.nodes.config()) };
-            let mechanisms = if setup.is_m_tcp {
-                Mechanisms { m_tcp: Some(MTcpConfig::with(split)), ..Mechanisms::default() }
-            } else {
-                Mechanisms { split: Some(split), ..Mechanisms::default() }
+            let split = || SplitConfig { handoff: handoff.clone(), ..SplitConfig::with(setup.nodes.config()) };
+            let mechanisms = match setup.station {
+                Station::ITcp => Mechanisms { split: Some(split()), ..Mechanisms::default() },
+                Station::MTcp => Mechanisms { m_tcp: Some(MTcpConfig::with(split())), ..Mechanisms::default() },
+                Station::BufferFreeze { buffers, freezes } => {
+                    let handoff = handoff.clone();
+                    let config = BufferFreezeConfig { buffers, freezes, handoff, ..BufferFreezeConfig::default() };
+                    Mechanisms { buffer_freeze: Some(config), ..Mechanisms::default() }
+                }
             };
             mechanisms.chain([own as u8 + 1; 16])
         });
@@ -436,6 +441,34 @@ impl World {
         self.most_stored = self.most_stored.max(stored);
     }
 
+    /// Lets all moves end, and messages get through; the mobile host then sends a packet. Returns the stations that serve it: they keep
+    /// copies, and need not ask.
+    fn settle(&mut self) -> Vec<usize> {
+        (self.setup.control_loss, self.setup.blackout_ms) = (0.0, (0, 0));
+        let last = self.setup.moves.last().map_or(0, |last| last.arrives_ms + last.route_lag_ms);
+        let mut until = self.now.max(at_ms(last)) + Duration::from_secs(60);
+        let segment = |from, to| Segment { src_port: from, dst_port: to, flags: Flags::ACK, ..Segment::default() };
+        while self.step(until) {}
+        let shown = Packet::new(host(MOBILE), host(FIXED), segment(9_999, PORT));
+        let _ = self.chains[self.last].handle_packet(self.now, Direction::Incoming, &mut shown.clone());
+        self.collect(self.last);
+        until += Duration::from_secs(60);
+        while self.step(until) {}
+        let data = Segment { payload: Bytes::from_static(b"data"), ..segment(PORT, 9_998) };
+        let data = Packet::new(host(FIXED), host(MOBILE), data);
+        let mut keeps = Vec::new();
+        for index in 0..STATIONS {
+            let before = self.chains[index].stored().bytes;
+            let _ = self.chains[index].handle_packet(self.now, Direction::Outgoing, &mut data.clone());
+            // One whose request has failed would ask again, and keep the packet meanwhile.
+            let asks = core::iter::from_fn(|| self.chains[index].poll_control()).count() > 0;
+            if self.chains[index].stored().bytes > before && !asks {
+                keeps.push(index);
+            }
+        }
+        keeps
+    }
+
     fn run(&mut self, limit: Instant) {
         let mut steps = 0_u64;
         while self.links.iter().any(|link| !link.is_complete() && !link.is_over_early()) && self.step(limit) {
@@ -466,7 +499,7 @@ fn plans(last_ms: u64) -> impl Strategy<Value = Vec<Plan>> {
     prop::collection::vec(plan, 1..14)
 }
 
-fn setup(is_m_tcp: bool) -> impl Strategy<Value = Setup> {
+fn setup(station: Station) -> impl Strategy<Value = Setup> {
     let one =
         (20_u64..4_000, 0_u64..1_500, 0..STATIONS, prop_oneof![Just(0_u64), 0_u64..5_000], [0_u64..400, 0_u64..400]);
     let moves = prop::collection::vec(one, 1..8).prop_map(|moves| {
@@ -486,7 +519,7 @@ fn setup(is_m_tcp: bool) -> impl Strategy<Value = Setup> {
             let (loss, duplicate, jitter_ms, control_loss, control_jitter_ms) = mishaps;
             let blackout_ms = blackout.map_or((0, 0), |(from, len)| (from, from + len));
             Setup {
-                is_m_tcp,
+                station,
                 seed,
                 ends,
                 nodes,
@@ -514,7 +547,7 @@ proptest! {
     // to 5 s, late reports or none, and times without any control message: every byte that arrives is the right one, and every connection
     // that was established before a move and is not reset by its ends is completed.
     #[test]
-    fn many_connections_move_without_losing_a_byte(setup in setup(false)) {
+    fn many_connections_move_without_losing_a_byte(setup in setup(Station::ITcp)) {
         move_many(setup)?;
     }
 
@@ -522,9 +555,43 @@ proptest! {
     // Claim: Over the same random moves between supervisor hosts of M-TCP every byte that arrives is the right one, and every connection that was
     // established before a move and is not reset by its ends is completed.
     #[test]
-    fn many_connections_move_between_supervisor_hosts(setup in setup(true)) {
+    fn many_connections_move_between_supervisor_hosts(setup in setup(Station::MTcp)) {
         move_many(setup)?;
     }
+
+    /// The same with base stations of BUFFER-FREEZE, BUFFER and FREEZE, also with many short visits to two of them.
+    // Claim: Over the same random moves between base stations of BUFFER-FREEZE, BUFFER or FREEZE, and over moves back and forth after 20 to 400 ms,
+    // every byte that arrives is the right one, every connection that is not reset by its ends is completed, and in the end the base station where
+    // the mobile host is serves it, and no other.
+    #[test]
+    fn many_connections_move_between_base_stations_with_copies(setup in with_short_visits(VARIANTS)) {
+        move_many(setup)?;
+    }
+}
+
+const VARIANTS: [Station; 3] = [
+    Station::BufferFreeze { buffers: true, freezes: true },
+    Station::BufferFreeze { buffers: true, freezes: false },
+    Station::BufferFreeze { buffers: false, freezes: true },
+];
+
+fn with_short_visits(stations: [Station; 3]) -> impl Strategy<Value = Setup> {
+    let visits = prop::collection::vec((20_u64..400, 0_u64..200, 0_u64..300, [0_u64..200, 0_u64..200]), 2..20);
+    (setup(Station::ITcp), prop::sample::select(stations.to_vec()), prop::option::of(visits)).prop_map(
+        |(setup, station, visits)| {
+            let moves = visits.map_or(setup.moves.clone(), |visits| {
+                let mut at = 500;
+                let moves = visits.into_iter().zip([1, 0].into_iter().cycle());
+                let moves = moves.map(|((stay, gap, route_lag_ms, report_lags_ms), to)| {
+                    let leaves_ms = at + stay;
+                    at = leaves_ms + gap;
+                    Move { leaves_ms, arrives_ms: at, to, route_lag_ms, report_lags_ms }
+                });
+                moves.collect()
+            });
+            Setup { station, moves, ..setup }
+        },
+    )
 }
 
 fn move_many(setup: Setup) -> Result<(), TestCaseError> {
@@ -542,6 +609,11 @@ fn move_many(setup: Setup) -> Result<(), TestCaseError> {
     let most = (setup.moves.len() + 4) * 6 * total + 400_000;
     prop_assert!(world.control_bytes < most, "{} control bytes of at most {most}", world.control_bytes);
     prop_assert!(world.most_stored < 6 * total as u64 + 500_000, "{} bytes stored for {total}", world.most_stored);
+    if let Station::BufferFreeze { buffers, .. } = setup.station {
+        let owners = world.settle();
+        prop_assert!(!buffers || owners == [world.last], "{owners:?} at {}, {:?}", world.last, world.actions);
+        return Ok(());
+    }
     // Nothing is kept for ever.
     if setup.plans.iter().all(|plan| plan.abort.is_none()) && world.links.iter().all(Link::is_complete) {
         let end = world.now + Duration::from_secs(3_000);

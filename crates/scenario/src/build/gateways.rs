@@ -118,6 +118,7 @@ fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
     check_peers_of(file, index, "m_tcp", m_tcp)?;
     check_all_are_peers(file, index, m_tcp).under("peers").under("m_tcp")?;
     check_peers_of(file, index, "buffer_freeze", buffer_freeze)?;
+    check_all_are_peers(file, index, buffer_freeze).under("peers").under("buffer_freeze")?;
     check_variants(file, index).under("peers").under("buffer_freeze")
 }
 
@@ -143,8 +144,8 @@ fn check_peers_of(
     Ok(())
 }
 
-/// Checks that the peers of a router are peers of each other: a node of `split` or `m_tcp` takes a connection over when all of its peers have answered, so
-/// that none may have it that was not asked.
+/// Checks that the peers of a router are peers of each other: a node of `split`, `m_tcp` or `buffer_freeze` owns a mobile host when all of its peers have
+/// answered, so that none may have its connections that was not asked.
 fn check_all_are_peers(
     file: &ScenarioFile,
     index: usize,

@@ -112,6 +112,18 @@ fn mechanisms_of_routers_can_be_as_described() {
             assert!(error.to_string().contains(message), "{error}");
         }
     }
+    // Each names `middle`, but not the other one.
+    for mechanism in ["split", "m_tcp", "buffer_freeze"] {
+        let routing = |peers: &str| format!("mobiles = [\"client\"], {mechanism} = {{ peers = [{peers}] }}");
+        let end = format!("mechanisms = {{ {} }}", routing("\"middle\""));
+        let third = format!(
+            "{end}\n[[router]]\nname = \"third\"\n{end}\n[[link]]\nname = \"path\"\nbetween = [\"third\", \"middle\"]"
+        );
+        let error = pair(&routing("\"aside\", \"third\""), &third);
+        let field = format!("{router}.{mechanism}.peers");
+        assert_eq!((error.kind, &error.field), (ErrorKind::Conflict, &field), "{error}");
+        assert!(error.to_string().contains("peers of each other"), "{error}");
+    }
     for variant in ["buffer = \"none\"", "freeze = false"] {
         let error = pair(
             "mobiles = [\"client\"], buffer_freeze = { peers = [\"aside\"] }",
