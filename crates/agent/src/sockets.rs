@@ -41,6 +41,8 @@ pub struct TcpSocket {
     pub cgroup: Option<u64>,
     /// The interface it is bound to, by index.
     pub bound_to: Option<u32>,
+    /// The mark of its packets (`SO_MARK`); 0 without `CAP_NET_ADMIN`.
+    pub mark: u32,
     /// The timer that is armed.
     pub timer: Option<ArmedTimer>,
     /// Bytes received that the application has not read.
@@ -144,13 +146,22 @@ impl SocketDiag {
         all.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// The socket of one connection; `None` if there is none.
+    /// The socket of one connection that is not bound to an interface; `None` if there is none.
     ///
     /// # Errors
     ///
     /// See [`SocketDiagError`].
     pub fn find(&mut self, connection: Connection) -> Result<Option<TcpSocket>, SocketDiagError> {
-        let answer = self.0.query(&diag::request_for(connection))?;
+        self.find_over(connection, 0)
+    }
+
+    /// The socket of one connection that receives what arrives over the interface of this index: it is bound to none, or to that one.
+    ///
+    /// # Errors
+    ///
+    /// See [`SocketDiagError`].
+    pub fn find_over(&mut self, connection: Connection, interface: u32) -> Result<Option<TcpSocket>, SocketDiagError> {
+        let answer = self.0.query(&diag::request_for(connection, interface))?;
         answer.map_or(Ok(None), |answer| diag::socket_of(&answer))
     }
 
@@ -161,7 +172,7 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::NotEnded`], or others.
     pub fn destroy(&mut self, socket: &TcpSocket) -> Result<bool, SocketDiagError> {
-        self.0.end(&diag::request_for_socket(socket.connection, socket.cookie), |_| true).map_err(not_ended)
+        self.0.end(&diag::request_for_socket(socket), |_| true).map_err(not_ended)
     }
 
     /// Whether the kernel destroys connections for this process. Tries it with an impossible one.
@@ -242,6 +253,25 @@ mod tests {
         let mut diag = SocketDiag::open().unwrap();
         diag.prepare().unwrap();
         assert!(diag.connections().is_ok());
+    }
+
+    #[test]
+    fn a_socket_that_is_bound_to_an_interface_is_found_and_ended_over_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind_device(Some(b"lo")).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let near = TcpStream::from(socket);
+        let mut diag = SocketDiag::open().unwrap();
+        assert_eq!(diag.find(connection(&near)).unwrap().map(|found| found.inode), None);
+        assert_eq!(diag.find_over(connection(&near), 99).unwrap().map(|found| found.inode), None);
+        let loopback = 1;
+        let found = diag.find_over(connection(&near), loopback).unwrap().unwrap();
+        assert_eq!((found.connection, found.bound_to), (connection(&near), Some(loopback)));
+        if diag.probe_destroy().is_ok() {
+            assert!(diag.destroy(&found).unwrap());
+        }
     }
 
     #[test]

@@ -157,6 +157,16 @@ impl Flow {
         time(self.heard_nanos())
     }
 
+    /// Whether packets of this host have passed here after `then`, or may have reached the peer over another interface: it echoes a later
+    /// timestamp than any that has passed here, or there are no timestamps to tell.
+    pub fn may_be_answered_after(&self, then: Instant) -> bool {
+        let own = self.half(Direction::Incoming);
+        let newest = self.newest_stamp(Direction::Incoming);
+        let Some((echo, newest)) = own.last_echo().zip(newest) else { return true };
+        let has_passed = own.stamps().is_some_and(|[_, (passed_at, _)]| passed_at > then);
+        has_passed || Seq::new(echo).gt(Seq::new(newest))
+    }
+
     /// Whether data, or ACKs of data, have arrived after `then`. Any packet of the peer proves less: it may answer a
     /// probe.
     pub fn has_gone_on_after(&self, then: Instant) -> bool {

@@ -1,14 +1,14 @@
 //! The next hop to a peer, and the kernel's knowledge of its link-layer address (`rtnetlink(7)`).
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use holdover_base::Duration;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteVia};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::Requests;
@@ -21,6 +21,21 @@ pub struct NextHop {
     pub hop: IpAddr,
     /// The host's own address towards it.
     pub local: IpAddr,
+}
+
+/// A TCP socket of this host, as far as rules and routes may depend on it (`ip-rule(8)`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoutedSocket {
+    /// Its own address and port.
+    pub local: SocketAddr,
+    /// Its peer's.
+    pub remote: SocketAddr,
+    /// The interface it is bound to (`SO_BINDTODEVICE`), by index.
+    pub bound_to: Option<u32>,
+    /// The mark of its packets (`SO_MARK`).
+    pub mark: u32,
+    /// Its user.
+    pub uid: u32,
 }
 
 /// The unit of times in neighbour entries: USER_HZ is 100.
@@ -98,6 +113,57 @@ impl Neighbours {
             _ => None,
         });
         Ok(index.map(|index| (index, gateway_of(&route))))
+    }
+
+    /// The interface over which the packets of a socket leave; `None` without a route. An IPv4 address must be this host's own, or there is no
+    /// route.
+    ///
+    /// # Errors
+    /// The query fails.
+    pub fn interface_of(&mut self, socket: &RoutedSocket) -> io::Result<Option<u32>> {
+        let RoutedSocket { local, remote, bound_to, mark, uid } = *socket;
+        let bits = if remote.is_ipv4() { 32 } else { 128 };
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(remote.ip());
+        (message.header.source_prefix_length, message.header.destination_prefix_length) = (bits, bits);
+        message.attributes = vec![
+            RouteAttribute::Source(local.ip().into()),
+            RouteAttribute::Destination(remote.ip().into()),
+            RouteAttribute::Mark(mark),
+            RouteAttribute::Uid(uid),
+            RouteAttribute::IpProto(libc::IPPROTO_TCP as u8),
+            RouteAttribute::Sport(local.port()),
+            RouteAttribute::Dport(remote.port()),
+        ];
+        message.attributes.extend(bound_to.map(RouteAttribute::Oif));
+        if bound_to.is_some() && remote.is_ipv4() {
+            // Without a route the kernel takes the peer to be on that link (`ip_route_output_key_hash_rcu`), but not if it is asked for the
+            // entry of a table.
+            message.header.flags = RouteFlags::FibMatch;
+            if self.usable_route(message.clone())?.is_none() {
+                return Ok(None);
+            }
+            message.header.flags = RouteFlags::empty();
+        }
+        let Some(route) = self.usable_route(message)? else { return Ok(None) };
+        Ok(route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        }))
+    }
+
+    /// The route that answers a request, if packets may take it.
+    fn usable_route(&mut self, message: RouteMessage) -> io::Result<Option<RouteMessage>> {
+        let answer = match self.request(RouteNetlinkMessage::GetRoute(message), 0) {
+            Err(error) if is_refused(&error) => return Ok(None),
+            answer => answer?,
+        };
+        Ok(match answer {
+            Some(RouteNetlinkMessage::NewRoute(route)) => {
+                Some(route).filter(|route| matches!(route.header.kind, RouteType::Unicast | RouteType::Local))
+            }
+            _ => None,
+        })
     }
 
     /// The gateway, if any, and the source address, if none was given.

@@ -196,7 +196,7 @@ impl Engine {
         self.path.set_now(now);
         self.read_notices(now);
         for family in families.iter() {
-            self.stacks[family.index()].prepare(now, event, &mut self.sockets);
+            self.stacks[family.index()].prepare(now, event, &mut self.sockets, self.interface.index);
             let is_up = matches!(event, LinkEvent::Up { .. });
             if is_up {
                 self.look_at_sockets_soon(now);
@@ -227,7 +227,7 @@ impl Engine {
                 // This resolution, which has replaced that of the link's return, reports nothing.
                 stack.control.handle_next_hop(now, &mut self.path.of(family));
             }
-            stack.wake_returned(now, &returned, &mut self.sockets, &mut self.path);
+            stack.wake_returned(now, &returned, (&mut self.sockets, self.interface.index), &mut self.path);
         }
         self.send(now);
     }
@@ -385,7 +385,7 @@ impl Engine {
 
     /// Handles the notices of the programs.
     fn read_notices(&mut self, now: Instant) {
-        let Self { path, stacks, sockets, .. } = self;
+        let Self { path, stacks, sockets, interface, .. } = self;
         while let Some(notice) = path.next_notice() {
             match notice.report() {
                 // Never later than now: the two clocks are the same, but callees rely on it.
@@ -396,7 +396,10 @@ impl Engine {
                 }
                 Some(Report::Incoming(connection)) => {
                     let family = Family::of_connection(connection);
-                    let family = Some(family).filter(|_| !is_unheard(sockets, connection));
+                    let down_at = stacks[family.index()].control.link_state().down_at;
+                    let flow = || path.flow(connection);
+                    let is_unheard = is_unheard(sockets, interface.index, connection, down_at, flow);
+                    let family = Some(family).filter(|_| !is_unheard);
                     stacks.iter_mut().for_each(|stack| stack.note_incoming(now, family, path));
                 }
                 Some(Report::Arrived(connection)) => {

@@ -18,10 +18,11 @@ const MOST: usize = 256;
 pub(super) fn read(
     now: Instant,
     sockets: &mut SocketDiag,
+    interface: u32,
     waiting: impl Iterator<Item = Connection>,
 ) -> BTreeMap<Connection, Instant> {
     let timer = |connection: Connection| {
-        let socket = sockets.find(connection).ok().flatten()?;
+        let socket = sockets.find_over(connection, interface).ok().flatten()?;
         Some((connection, answered_at(now, &socket)?))
     };
     waiting.take(MOST).filter_map(timer).collect()

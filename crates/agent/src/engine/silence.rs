@@ -58,9 +58,9 @@ impl Engine {
         if !release.is_followed {
             return;
         }
-        let Self { stacks, sockets, .. } = self;
+        let Self { stacks, sockets, interface, .. } = self;
         let own = &mut stacks[Family::of_connection(connection).index()].own_segments;
-        match own.peer_probe(now, connection, &flow, |connection| socket_of(sockets, connection)) {
+        match own.peer_probe(now, connection, &flow, |connection| socket_of(sockets, interface.index, connection)) {
             Some(PeerProbe::Copy(packet)) => self.failures += u64::from(!self.send_copy(now, connection, packet)),
             Some(PeerProbe::KeepAlive(packet)) => {
                 self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
@@ -77,13 +77,13 @@ impl Engine {
         connection: Connection,
         injected: Injected,
     ) -> Option<Injected> {
-        let Self { stacks, sockets, path, .. } = self;
+        let Self { stacks, sockets, path, interface, .. } = self;
         let stack = &mut stacks[Family::of_connection(connection).index()];
         if !stack.own_segments.has(connection) || stack.next_hops.is_unresolved(now) {
             return Some(injected);
         }
         let Some(flow) = path.flow(connection) else { return Some(injected) };
-        let socket = |connection| socket_of(sockets, connection);
+        let socket = |connection| socket_of(sockets, interface.index, connection);
         match stack.own_segments.beside(now, connection, &injected, &flow, socket) {
             Beside::Nothing => Some(injected),
             Beside::Before(copy) => {
@@ -104,9 +104,9 @@ impl Engine {
     }
 }
 
-/// Whether the kernel has a socket of a connection.
-fn socket_of(sockets: &mut SocketDiag, connection: Connection) -> SocketState {
-    match sockets.find(connection) {
+/// Whether the kernel has a socket of a connection over an interface.
+fn socket_of(sockets: &mut SocketDiag, interface: u32, connection: Connection) -> SocketState {
+    match sockets.find_over(connection, interface) {
         Ok(Some(_)) => SocketState::Open,
         Ok(None) => SocketState::Gone,
         Err(_) => SocketState::Unknown,

@@ -41,7 +41,7 @@ impl Stack {
     }
 
     /// Prepares for link-up or link-down, before the state machine handles it.
-    pub(super) fn prepare(&mut self, now: Instant, event: LinkEvent, sockets: &mut SocketDiag) {
+    pub(super) fn prepare(&mut self, now: Instant, event: LinkEvent, sockets: &mut SocketDiag, interface: u32) {
         match event {
             LinkEvent::Down => {
                 self.outbox.set_down(true);
@@ -55,7 +55,7 @@ impl Stack {
                     self.own_segments.clear();
                 }
                 self.own_segments.begin_return();
-                self.own_timers = own_timers::read(now, sockets, self.control.waiting());
+                self.own_timers = own_timers::read(now, sockets, interface, self.control.waiting());
             }
             LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
         }
@@ -70,16 +70,16 @@ impl Stack {
         }
     }
 
-    /// Wakes the connections on these own addresses, which are back.
+    /// Wakes the connections over an interface on these own addresses, which are back.
     pub(super) fn wake_returned(
         &mut self,
         now: Instant,
         returned: &BTreeSet<IpAddr>,
-        sockets: &mut SocketDiag,
+        (sockets, interface): (&mut SocketDiag, u32),
         path: &mut KernelPath,
     ) {
         let waiting = self.control.waiting().filter(|connection| returned.contains(&connection.local.ip()));
-        self.own_timers.extend(own_timers::read(now, sockets, waiting));
+        self.own_timers.extend(own_timers::read(now, sockets, interface, waiting));
         self.control.wake_returned(now, returned, &mut path.of(self.family));
     }
 

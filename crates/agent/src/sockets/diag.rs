@@ -13,6 +13,7 @@ const IPPROTO_TCP: u8 = 6;
 
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
+const INET_DIAG_MARK: u16 = 15;
 const INET_DIAG_CGROUP_ID: u16 = 21;
 /// The requested extensions, as bits: the others are always sent.
 const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1);
@@ -29,15 +30,19 @@ pub(super) fn request_for_all(family: u8) -> InetDiagRequest {
     InetDiagRequest { extensions: EXTENSIONS, states: STATES, ..InetDiagRequest::new(family, IPPROTO_TCP) }
 }
 
-/// The socket of a connection.
-pub(super) fn request_for(connection: Connection) -> InetDiagRequest {
-    InetDiagRequest { extensions: EXTENSIONS, ..InetDiagRequest::of_tcp(connection.local, connection.remote) }
+/// The socket of a connection over an interface, 0 for one that is bound to none.
+pub(super) fn request_for(connection: Connection, interface: u32) -> InetDiagRequest {
+    InetDiagRequest {
+        extensions: EXTENSIONS,
+        interface,
+        ..InetDiagRequest::of_tcp(connection.local, connection.remote)
+    }
 }
 
-/// The socket of a connection if it has that cookie.
-pub(super) fn request_for_socket(connection: Connection, cookie: u64) -> InetDiagRequest {
-    let mut request = request_for(connection);
-    let [low, high] = [cookie as u32, (cookie >> 32) as u32].map(u32::to_ne_bytes);
+/// This socket, and no later one with its addresses.
+pub(super) fn request_for_socket(socket: &TcpSocket) -> InetDiagRequest {
+    let mut request = request_for(socket.connection, socket.bound_to.unwrap_or_default());
+    let [low, high] = [socket.cookie as u32, (socket.cookie >> 32) as u32].map(u32::to_ne_bytes);
     request.cookie[..4].copy_from_slice(&low);
     request.cookie[4..].copy_from_slice(&high);
     request
@@ -65,6 +70,7 @@ pub(super) fn socket_of(payload: &[u8]) -> Result<Option<TcpSocket>, SocketDiagE
         uid: u32_at(payload, 64),
         cgroup: None,
         bound_to: (bound_to != 0).then_some(bound_to),
+        mark: 0,
         timer: TimerKind::from_kernel(timer).map(|kind| ArmedTimer { kind, expires_in, tries }),
         recv_queue: u32_at(payload, 56),
         send_queue: u32_at(payload, 60),
@@ -78,6 +84,7 @@ pub(super) fn socket_of(payload: &[u8]) -> Result<Option<TcpSocket>, SocketDiagE
                 let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
                 socket.congestion = String::from_utf8_lossy(name).into_owned();
             }
+            INET_DIAG_MARK => socket.mark = value.first_chunk().map_or(0, |mark| u32::from_ne_bytes(*mark)),
             INET_DIAG_CGROUP_ID => socket.cgroup = value.first_chunk().map(|id| u64::from_ne_bytes(*id)),
             _ => {}
         }
@@ -125,6 +132,7 @@ mod tests {
         attribute(INET_DIAG_CONG, b"cubic\0");
         attribute(99, b"unknown");
         attribute(INET_DIAG_CGROUP_ID, &77_u64.to_ne_bytes());
+        attribute(INET_DIAG_MARK, &99_u32.to_ne_bytes());
         attribute(INET_DIAG_INFO, &[1, 0, 0, 0, 13, 7, 0x57, 0]);
         body
     }
@@ -135,7 +143,7 @@ mod tests {
         assert_eq!(socket.connection.to_string(), "192.0.2.1:40000 > 192.0.2.2:22");
         assert_eq!((socket.cookie, socket.inode, socket.uid), (0x22_0000_0011, 4711, 1000));
         assert_eq!((socket.bound_to, socket.recv_queue, socket.send_queue), (Some(7), 10, 20));
-        assert_eq!((socket.cgroup, socket.congestion.as_str()), (Some(77), "cubic"));
+        assert_eq!((socket.cgroup, socket.mark, socket.congestion.as_str()), (Some(77), 99, "cubic"));
         let timer = ArmedTimer { kind: TimerKind::Retransmission, expires_in: Duration::from_millis(1500), tries: 3 };
         assert_eq!(socket.timer, Some(timer));
         assert_eq!(socket.info.tcpi_backoff, 13);
@@ -146,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_request_names_the_socket_by_its_cookie() {
-        let connection = Connection { local: "10.0.0.1:1000".parse().unwrap(), remote: "10.0.0.2:80".parse().unwrap() };
         let socket = socket_of(&answer()).unwrap().unwrap();
-        let request = request_for_socket(connection, socket.cookie);
-        assert_eq!((request.ends, request.extensions), ((connection.local, connection.remote), 0b1010));
+        let request = request_for_socket(&socket);
+        let Connection { local, remote } = socket.connection;
+        assert_eq!((request.ends, request.interface, request.extensions), ((local, remote), 7, 0b1010));
         // The bytes at this offset of the answer.
         assert_eq!(request.cookie, answer()[44..52]);
     }

@@ -18,6 +18,7 @@ use holdover_agent::status::{ActionLine, Status};
 use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, harness, sysctl};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::iproute::ip;
 
@@ -289,9 +290,22 @@ impl Stream {
     }
 
     pub(crate) fn start_to(server: &Namespace, address: IpAddr, is_upload: bool) -> Self {
+        Self::start_prepared(server, address, is_upload, |_| {})
+    }
+
+    /// With this host's socket prepared before it connects.
+    pub(crate) fn start_prepared(
+        server: &Namespace,
+        address: IpAddr,
+        is_upload: bool,
+        prepare: impl FnOnce(&Socket),
+    ) -> Self {
         let listener = server.enter(|| TcpListener::bind(SocketAddr::new(address, 0)).unwrap()).unwrap();
         let to = listener.local_addr().unwrap();
-        let near = TcpStream::connect(to).unwrap();
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP)).unwrap();
+        prepare(&socket);
+        socket.connect(&to.into()).unwrap();
+        let near = TcpStream::from(socket);
         let (far, _) = listener.accept().unwrap();
         let ends = [near.try_clone().unwrap(), far.try_clone().unwrap()];
         let (mut from, mut into) = if is_upload { (near, far) } else { (far, near) };

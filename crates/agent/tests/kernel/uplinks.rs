@@ -5,17 +5,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use holdover_agent::control::{Client, EventKind, Request, SignalRequest};
 use holdover_agent::link_watch::{LinkCondition, Source};
 use holdover_testbed::{Namespace, Netlink, sysctl};
 
 use crate::Test;
 use crate::iproute::ip;
-use crate::lan::{Agent, Beyond, INTERFACE, Lan, NO_BUS, Stream};
+use crate::lan::{Agent, Beyond, INTERFACE, Lan, NO_BUS, Stream, resumes};
 
 pub(crate) const TESTS: &[Test] = &[
     ("transfers_continue_when_the_default_route_moves", transfers_continue_when_the_default_route_moves),
     ("transfers_continue_by_the_table_of_their_address", transfers_continue_by_the_table_of_their_address),
     ("connections_end_with_the_address_of_their_uplink", connections_end_with_the_address_of_their_uplink),
+    (
+        "a_route_is_missed_while_the_other_provider_drops_answers",
+        a_route_is_missed_while_the_other_provider_drops_answers,
+    ),
+    ("rules_by_mark_and_by_interface_are_followed", rules_by_mark_and_by_interface_are_followed),
 ];
 
 /// The other uplink, to the same router.
@@ -155,4 +161,70 @@ fn connections_end_with_the_address_of_their_uplink(near: &Namespace) {
     old.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
     assert_eq!(old.read(&mut [0]).unwrap_err().raw_os_error(), Some(libc::ECONNABORTED), "{:?}", gone_at.elapsed());
     streams.iter().for_each(Stream::end);
+}
+
+/// The router takes no packets from the other uplink with addresses of the first.
+fn drop_foreign_addresses(lan: &Lan) {
+    // Of the values of an interface and of all, the higher one applies.
+    lan.gateway.enter(|| sysctl::set(&lan.gateway, "net.ipv4.conf.gw1.rp_filter", "1").unwrap()).unwrap();
+}
+
+// Claim: An uplink loses its route for 3.3 s. Answers leave over another provider, which drops packets with the addresses of this one, while
+// retransmissions still arrive: the link counts as down, and a download resumes within 0.7 s of the route.
+fn a_route_is_missed_while_the_other_provider_drops_answers(near: &Namespace) {
+    let (lan, beyond) = joined(near);
+    drop_foreign_addresses(&lan);
+    ip(&format!("route add default via 203.0.113.1 dev {OTHER} metric 200"));
+    let agent = Agent::start_with(near, "filtered", NO_BUS, &[INTERFACE, OTHER], "");
+    let download = Stream::start_to(&beyond.server, beyond.address, false);
+    download.await_more(500_000);
+    let route = format!("default via 192.0.2.1 dev {INTERFACE} metric 100");
+    ip(&format!("route del {route}"));
+    sleep(Duration::from_millis(3300));
+    assert_eq!(condition(&agent, INTERFACE), (LinkCondition::Down, vec![Source::Route]));
+    let took = resumes(&download, || ip(&format!("route add {route}")));
+    eprintln!("data {took:?} after the route");
+    assert!(took < Duration::from_millis(700), "{took:?}");
+    await_condition(&agent, INTERFACE, (LinkCondition::Up, vec![]));
+    download.end();
+}
+
+// Claim: Packets of a socket with a mark, or bound to an interface, show that a link is up where the rule for that mark or interface leads to a
+// route over it, and not where it leads to none.
+fn rules_by_mark_and_by_interface_are_followed(near: &Namespace) {
+    let (lan, beyond) = joined(near);
+    drop_foreign_addresses(&lan);
+    ip(&format!("route del default via 192.0.2.1 dev {INTERFACE} metric 100"));
+    ip(&format!("route add default via 203.0.113.1 dev {OTHER}"));
+    let agent = Agent::start_with(near, "rules", NO_BUS, &[INTERFACE, OTHER], "");
+    let route = format!("default via 192.0.2.1 dev {INTERFACE} table 100");
+    let rules = ["fwmark 7".to_owned(), format!("oif {INTERFACE}")];
+    for (number, rule) in rules.iter().enumerate() {
+        ip(&format!("route add {route}"));
+        ip(&format!("rule add {rule} table 100"));
+        let download = Stream::start_prepared(&beyond.server, beyond.address, false, |socket| match number {
+            0 => {
+                socket.bind(&SocketAddr::from(([192, 0, 2, 7], 0)).into()).unwrap();
+                socket.set_mark(7).unwrap();
+            }
+            _ => socket.bind_device(Some(INTERFACE.as_bytes())).unwrap(),
+        });
+        assert_eq!(download.connection().local.ip().to_string(), "192.0.2.7", "{rule}");
+        download.await_more(500_000);
+        let down = SignalRequest { event: EventKind::Down, interface: Some(INTERFACE.to_owned()), lead: None };
+        Client::ask(&agent.socket(), &Request::Signal(down)).unwrap().answer().unwrap();
+        assert_eq!(condition(&agent, INTERFACE).0, LinkCondition::Down, "{rule}");
+        // For IPv4: the command also concerns IPv6.
+        let began = Instant::now();
+        while condition(&agent, INTERFACE).0 != LinkCondition::Up {
+            assert!(began.elapsed() < Duration::from_secs(5), "{rule}");
+            sleep(Duration::from_millis(10));
+        }
+        download.await_more(100_000);
+        ip(&format!("route del {route}"));
+        sleep(Duration::from_millis(3300));
+        assert_eq!(condition(&agent, INTERFACE).0, LinkCondition::Down, "{rule}");
+        download.end();
+        ip(&format!("rule del {rule} table 100"));
+    }
 }
