@@ -25,6 +25,10 @@ pub(super) struct Attempt {
     up_at: Instant,
     /// Directions whose senders may have data, by the direction of their ACKs: outgoing, incoming.
     waits: [bool; 2],
+    /// Progress of one direction does not end the attempt while the other is known to wait.
+    is_of_both: bool,
+    /// The host's own TCP has data outstanding that did not pass before the link's return.
+    has_own_data: bool,
     first_at: Option<Instant>,
     last_at: Instant,
     /// The time of the next attempt; `None` before its turn.
@@ -60,18 +64,35 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(60);
 
 impl Attempt {
     pub(super) fn new(cut_at: Instant, up_at: Instant, waits: [bool; 2]) -> Self {
-        Self { cut_at, up_at, waits, first_at: None, last_at: up_at, next_at: None, tries: 0, proven_tries: 0 }
+        Self {
+            cut_at,
+            up_at,
+            waits,
+            is_of_both: false,
+            has_own_data: false,
+            first_at: None,
+            last_at: up_at,
+            next_at: None,
+            tries: 0,
+            proven_tries: 0,
+        }
+    }
+
+    /// At a host, whose own data are known: each direction that is known to wait has to progress.
+    pub(super) fn of_both(self, is_of_both: bool) -> Self {
+        Self { is_of_both, ..self }
     }
 
     /// The connection can be reached from now on: earlier attempts do not count.
     pub(super) fn begin_again(&mut self, now: Instant) {
         let next_at = self.next_at.map(|_| now);
-        *self = Self { next_at, ..Self::new(self.cut_at, now, self.waits) };
+        let Self { cut_at, waits, is_of_both, has_own_data, .. } = *self;
+        *self = Self { next_at, is_of_both, has_own_data, ..Self::new(cut_at, now, waits) };
     }
 
     /// The host's own TCP has data outstanding.
     pub(super) fn await_own_data(&mut self) {
-        self.waits[1] = true;
+        (self.waits[1], self.has_own_data) = (true, true);
     }
 
     /// The peer may have data from now on.
@@ -186,13 +207,20 @@ impl Attempt {
         now >= self.up_at + GIVE_UP
     }
 
-    /// The time of the first progress: new data, or an ACK that advances.
+    /// The time of the first progress: new data, or an ACK that advances. If the host has data outstanding, only an ACK counts: data of the
+    /// peer that a router has kept do not show that the host's own arrive.
     pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
-        let progress =
-            Direction::BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
-                flow.half(direction).progress_at(direction).filter(|&at| at >= self.up_at)
-            });
-        progress.min()
+        let progress = Direction::BOTH.map(|direction| {
+            let at = flow.half(direction).progress_at(direction);
+            at.filter(|&at| at >= self.up_at)
+        });
+        let [_, own] = progress;
+        let awaits_ack = self.has_own_data || self.waits[1] && flow.awaits_ack();
+        if self.is_of_both && awaits_ack {
+            return own;
+        }
+        let awaited = progress.into_iter().zip(self.waits).filter(|&(_, waits)| waits);
+        awaited.filter_map(|(at, _)| at).min()
     }
 
     /// Whether the peer has answered the last attempt without data: it was not waiting either.

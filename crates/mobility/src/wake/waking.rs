@@ -192,7 +192,7 @@ impl WakeControl {
                 half.is_waiting() && !half.is_deferred
             });
             if waits.contains(&true) {
-                state.attempt = Some(Attempt::new(cut_at, up_at, waits));
+                state.attempt = Some(Attempt::new(cut_at, up_at, waits).of_both(!self.is_between));
                 queue.push((state.activity, std::cmp::Reverse(flow.active_at()), connection));
             } else {
                 // Releases stalled ACKs and hidden windows.
@@ -251,7 +251,8 @@ impl WakeControl {
             state.incoming.wait_for_unseen(data);
             state.activity = Activity::UnderWay;
             if let Some(waking) = &self.waking {
-                let attempt = state.attempt.get_or_insert(Attempt::new(waking.cut_at, up_at, [false, false]));
+                let attempt = Attempt::new(waking.cut_at, up_at, [false, false]).of_both(!self.is_between);
+                let attempt = state.attempt.get_or_insert(attempt);
                 attempt.await_own_data();
                 if attempt.tries() == 0 {
                     found.insert(connection);

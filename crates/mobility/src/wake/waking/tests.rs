@@ -17,6 +17,7 @@ const QUEUE: usize = 75;
 const RETRANSMISSION_TIMEOUT: Duration = Duration::from_millis(250);
 const LATE_TIMEOUT: Duration = Duration::from_secs(4);
 const MESSAGE: u32 = 1000;
+const ANSWER: u32 = 40;
 
 /// Clients that have each sent one message, which was acknowledged, before the link broke; and the link.
 struct Crowd {
@@ -38,6 +39,8 @@ struct Crowd {
     lost: BTreeSet<(Instant, u16)>,
     /// Clients whose first message is dropped elsewhere, and whose kernel's timer expires late.
     unlucky: BTreeSet<u16>,
+    /// How many answers of its peer each client has received.
+    answered: BTreeMap<u16, u32>,
     /// ACKs in flight.
     acks: BTreeMap<(Instant, u16), Seq>,
     /// When each client's second message was acknowledged.
@@ -71,6 +74,7 @@ impl Crowd {
             peers_poked: BTreeSet::new(),
             lost: BTreeSet::new(),
             unlucky: BTreeSet::new(),
+            answered: BTreeMap::new(),
             acks: BTreeMap::new(),
             done: BTreeMap::new(),
         };
@@ -105,13 +109,18 @@ impl Crowd {
         self.pass(
             client,
             Direction::Outgoing,
-            Segment { seq, ack: Seq::new(1), flags: Flags::ACK, payload, ..Segment::default() },
+            Segment { seq, ack: self.answers_end(client), flags: Flags::ACK, payload, ..Segment::default() },
         );
     }
 
+    /// The end of the peer's data that have arrived.
+    fn answers_end(&self, client: u16) -> Seq {
+        Seq::new(1 + ANSWER * self.answered.get(&client).unwrap_or(&0))
+    }
+
     fn acknowledge(&mut self, client: u16, ack: Seq) {
-        let segment = Segment { seq: Seq::new(1), ack, flags: Flags::ACK, ..Segment::default() };
-        self.pass(client, Direction::Incoming, segment);
+        let seq = self.answers_end(client);
+        self.pass(client, Direction::Incoming, Segment { seq, ack, flags: Flags::ACK, ..Segment::default() });
     }
 
     /// The link is up, and the kernel reports that these clients have sent something in vain.
@@ -133,6 +142,17 @@ impl Crowd {
         let connections = reported.into_iter().map(|client| (connection(client), OwnData::Sent));
         let Wake { control, path, .. } = &mut self.wake;
         control.wake_outstanding(self.now, connections, path);
+    }
+
+    /// The next answer of the peer to the first message arrives, and is acknowledged.
+    fn answer(&mut self, client: u16) {
+        let (seq, ack) = (self.answers_end(client), Seq::new(1 + MESSAGE));
+        let payload = Bytes::from_static(&[0; ANSWER as usize]);
+        let answer = Segment { seq, ack, flags: Flags::ACK, payload, ..Segment::default() };
+        self.pass(client, Direction::Incoming, answer);
+        let flags = Flags::ACK;
+        self.pass(client, Direction::Outgoing, Segment { seq: ack, ack: seq + ANSWER, flags, ..Segment::default() });
+        *self.answered.entry(client).or_default() += 1;
     }
 
     /// Runs so many milliseconds: a poked client sends its message, again only if the timer is far off; the link queues and drops.
@@ -284,9 +304,7 @@ fn what_the_kernel_has_sent_is_not_sent_again() {
 #[test]
 fn a_peer_that_may_have_answered_is_woken() {
     let mut crowd = Crowd::connected(100);
-    let (ack, payload) = (Seq::new(1 + MESSAGE), Bytes::from_static(b"an answer"));
-    let answer = Segment { seq: Seq::new(1), ack, flags: Flags::ACK, payload, ..Segment::default() };
-    crowd.pass(30, Direction::Incoming, answer);
+    crowd.answer(30);
     crowd.now += Duration::from_secs(2);
     crowd.send(30, Seq::new(1 + MESSAGE));
     crowd.now += ROUND_TRIP / 2;
@@ -295,6 +313,22 @@ fn a_peer_that_may_have_answered_is_woken() {
     crowd.run(300);
     let woken: Vec<u16> = (20..60).filter(|client| crowd.peers_poked.contains(client)).collect();
     assert_eq!(woken, [30]);
+}
+
+// Claim: A segment of the peer that a router had kept does not end the attempts for a connection whose own data are outstanding.
+#[test]
+fn what_a_router_had_kept_does_not_end_the_attempts() {
+    let mut crowd = Crowd::connected(100);
+    crowd.answer(60);
+    crowd.now += Duration::from_millis(1);
+    // More recent ones come before it.
+    (70..90).for_each(|client| crowd.answer(client));
+    crowd.now += Duration::from_secs(2);
+    crowd.cut();
+    crowd.come_back(0..100);
+    crowd.answer(60);
+    crowd.run(500);
+    assert!(crowd.done.contains_key(&60), "{:?} left", crowd.outstanding);
 }
 
 #[test]
@@ -318,11 +352,7 @@ fn resumed_connections_are_not_poked() {
 fn messages_to_many_peers_fit_into_the_queue() {
     for clients in [12, 40, 80, 200, 1_000] {
         let mut crowd = Crowd::connected(clients);
-        let (ack, payload) = (Seq::new(1 + MESSAGE), Bytes::from_static(b"an answer"));
-        let answer = Segment { seq: Seq::new(1), ack, flags: Flags::ACK, payload, ..Segment::default() };
-        for client in 0..clients {
-            crowd.pass(client, Direction::Incoming, answer.clone());
-        }
+        (0..clients).for_each(|client| crowd.answer(client));
         crowd.now += Duration::from_secs(2);
         for client in 0..clients {
             crowd.send(client, Seq::new(1 + MESSAGE));
