@@ -157,6 +157,12 @@ impl Flow {
         time(self.heard_nanos())
     }
 
+    /// Whether the peer has sent data that has not arrived: its last packets have higher sequence numbers than this host has acknowledged.
+    pub fn lacks_data(&self) -> bool {
+        let (peer, acked) = (self.half(Direction::Incoming), self.half(Direction::Outgoing).acked());
+        peer.has(HALF_LAST) && acked.is_some_and(|acked| Seq::new(peer.core.last_nxt).gt(acked))
+    }
+
     /// Whether packets of this host have passed here after `then`, or may have reached the peer over another interface: it echoes a later
     /// timestamp than any that has passed here, or there are no timestamps to tell.
     pub fn may_be_answered_after(&self, then: Instant) -> bool {

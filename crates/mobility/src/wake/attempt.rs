@@ -36,6 +36,10 @@ pub(super) struct Attempt {
     tries: u32,
     /// Attempts since the path is known to work.
     proven_tries: u32,
+    /// When the peer was last woken by messages or ACKs.
+    peer_woken_at: Option<Instant>,
+    /// See [`Self::note_lack`].
+    lacks_data: bool,
 }
 
 /// The interval between attempts is half a round trip while the path is not known to work, within these bounds, which
@@ -75,6 +79,8 @@ impl Attempt {
             next_at: None,
             tries: 0,
             proven_tries: 0,
+            peer_woken_at: None,
+            lacks_data: false,
         }
     }
 
@@ -170,7 +176,7 @@ impl Attempt {
     /// Waits for the answer to the first attempt until `patience` is over. Returns whether it does.
     pub(super) fn wait_longer(&mut self, now: Instant, patience: Duration) -> bool {
         let until = self.last_at + patience;
-        let waits = self.tries == 1 && now < until;
+        let waits = self.tries == 1 && !self.lacks_data && now < until;
         if waits {
             self.next_at = Some(until);
         }
@@ -207,14 +213,49 @@ impl Attempt {
         now >= self.up_at + GIVE_UP
     }
 
-    /// The time of the first progress: new data, or an ACK that advances. If the host has data outstanding, only an ACK counts: data of the
-    /// peer that a router has kept do not show that the host's own arrive.
-    pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
-        let progress = Direction::BOTH.map(|direction| {
+    /// Whether data of the peer are known to be lost ([`Self::note_lack`]).
+    pub(super) fn lacks_data(&self) -> bool {
+        self.lacks_data
+    }
+
+    /// The peer is woken.
+    pub(super) fn note_peer_woken(&mut self, now: Instant) {
+        self.peer_woken_at = Some(now);
+    }
+
+    /// The host's own data were acknowledged after the link's return with a sequence number beyond what has arrived: data of the peer were
+    /// lost, and it waits for its timer. It is to be woken at once, or again once it could have answered. Returns whether that is new.
+    pub(super) fn note_lack(&mut self, now: Instant, flow: &Flow) -> bool {
+        let [peers, own] = self.progress(flow);
+        if self.lacks_data || !self.is_of_both || own.is_none() || peers.is_some() || !flow.lacks_data() {
+            return false;
+        }
+        (self.lacks_data, self.waits[0]) = (true, true);
+        let answered_at = self.peer_woken_at.map(|woken_at| woken_at + Self::answered_within(flow));
+        let due_at = answered_at.map_or(now, |answered_at| answered_at.max(now));
+        self.next_at = self.next_at.map(|at| at.min(due_at));
+        true
+    }
+
+    /// When data of the peer arrived, and when an ACK advanced, last since the link's return.
+    fn progress(&self, flow: &Flow) -> [Option<Instant>; 2] {
+        Direction::BOTH.map(|direction| {
             let at = flow.half(direction).progress_at(direction);
             at.filter(|&at| at >= self.up_at)
-        });
-        let [_, own] = progress;
+        })
+    }
+
+    /// The time of the first progress: new data, or an ACK that advances. If the host has data outstanding, only an ACK counts: data of the
+    /// peer that a router has kept do not show that the host's own arrive. If data of the peer were lost, only data count.
+    pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
+        let progress = self.progress(flow);
+        let [peers, own] = progress;
+        if self.is_of_both && peers.is_none() && own.is_some() && flow.lacks_data() {
+            return None;
+        }
+        if self.lacks_data {
+            return peers;
+        }
         let awaits_ack = self.has_own_data || self.waits[1] && flow.awaits_ack();
         if self.is_of_both && awaits_ack {
             return own;

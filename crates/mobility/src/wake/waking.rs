@@ -437,12 +437,13 @@ impl WakeControl {
         // This host's data will be answered, and a peer at rest needs no more. One that may have received them before the cut may wait with
         // its answer.
         let own = flow.half(Direction::Incoming);
-        let has_own_data = state.incoming.has_unseen() || own.has_outstanding();
+        let lacks_data = state.attempt.is_some_and(|attempt| attempt.lacks_data());
+        let has_own_data = !lacks_data && (state.incoming.has_unseen() || own.has_outstanding());
         let may_be_answered = own.has_outstanding() && own.last_data_at().is_some_and(|at| at <= cut_at);
         // A peer that sends much may wait for its own timer, whatever arrives from this host.
         let sends_much = flow.half(Direction::Outgoing).bytes_acked() > MUCH;
         let has_own_data = has_own_data && !may_be_answered && !sends_much && !Activity::is_coming(cut_at, &flow);
-        let is_first = state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
+        let is_first = lacks_data || state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         let crowd = match &self.waking {
             Some(waking) if has_own_data && !self.is_between && waking.are_many() => Crowd::WaitsAndOwnData,
             Some(waking) if is_first && waking.are_more_than(CROWD) => Crowd::Waits,
@@ -466,6 +467,9 @@ impl WakeControl {
                 Outcome::Released => (self.held_by, "released"),
                 Outcome::Poked => (unreachable_poke::NAME, "poked"),
             };
+            if let (Direction::Outgoing, Some(attempt)) = (direction, &mut state.attempt) {
+                attempt.note_peer_woken(now);
+            }
             self.actions.push_back(Action { at: now, connection, mechanism, what });
         }
         self.schedule(connection);
@@ -533,11 +537,15 @@ impl WakeControl {
                 let is_reset = Direction::BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
                 // The answer to a probe that came before the release says nothing of what the release brings.
                 let is_unreleased = Direction::BOTH.into_iter().any(|direction| state.half(direction).is_waiting());
-                let is_done = attempt.is_answered_idle(now, flow) && !state.incoming.has_unseen() && !is_unreleased;
+                let is_idle = attempt.is_answered_idle(now, flow) && !attempt.lacks_data();
+                let is_done = is_idle && !state.incoming.has_unseen() && !is_unreleased;
                 resumed_at.is_some() || is_reset || is_done || attempt.is_given_up(now)
             }
         };
         if !is_over {
+            if let Some(flow) = &flow {
+                self.wake_peer_without_answer(now, connection, flow);
+            }
             return false;
         }
         state.attempt = None;
@@ -551,6 +559,27 @@ impl WakeControl {
             waking.grow(attempt.answered_in(resumed_at), round_trip);
         }
         true
+    }
+
+    /// If the ACK of the host's own data shows that data of the peer were lost, the peer is woken next.
+    fn wake_peer_without_answer(&mut self, now: Instant, connection: Connection, flow: &Flow) {
+        let Some(state) = self.connections.get_mut(&connection).filter(|state| !state.outgoing.is_deferred) else {
+            return;
+        };
+        let Some(attempt) = state.attempt.as_mut() else { return };
+        if !attempt.note_lack(now, flow) {
+            return;
+        }
+        state.outgoing.wait();
+        let own_at = flow.half(Direction::Incoming).progress_at(Direction::Incoming);
+        let answer = own_at.and_then(|own_at| attempt.answered_in(own_at));
+        // The host's own data have crossed the link; messages to the peer are paced.
+        if let Some(waking) = &mut self.waking
+            && waking.in_flight.remove(&connection)
+        {
+            waking.grow(answer, flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP));
+        }
+        self.schedule(connection);
     }
 }
 

@@ -35,10 +35,18 @@ struct Crowd {
     poked: Vec<u16>,
     /// Those whose peers got messages.
     peers_poked: BTreeSet<u16>,
+    /// Messages to peers.
+    messages: u32,
     /// Messages dropped by the link, and the times of their retransmissions.
     lost: BTreeSet<(Instant, u16)>,
     /// Clients whose first message is dropped elsewhere, and whose kernel's timer expires late.
     unlucky: BTreeSet<u16>,
+    /// Clients whose peers' answers were lost in the cut: a message to the peer brings one.
+    lost_answers: BTreeSet<u16>,
+    /// How long those peers take for it.
+    answers_take: Duration,
+    /// Answers in flight.
+    answers: BTreeSet<(Instant, u16)>,
     /// How many answers of its peer each client has received.
     answered: BTreeMap<u16, u32>,
     /// ACKs in flight.
@@ -72,8 +80,12 @@ impl Crowd {
             dropped: 0,
             poked: Vec::new(),
             peers_poked: BTreeSet::new(),
+            messages: 0,
             lost: BTreeSet::new(),
             unlucky: BTreeSet::new(),
+            lost_answers: BTreeSet::new(),
+            answers_take: Duration::ZERO,
+            answers: BTreeSet::new(),
             answered: BTreeMap::new(),
             acks: BTreeMap::new(),
             done: BTreeMap::new(),
@@ -109,17 +121,18 @@ impl Crowd {
         self.pass(
             client,
             Direction::Outgoing,
-            Segment { seq, ack: self.answers_end(client), flags: Flags::ACK, payload, ..Segment::default() },
+            Segment { seq, ack: self.answers_end(client, false), flags: Flags::ACK, payload, ..Segment::default() },
         );
     }
 
-    /// The end of the peer's data that have arrived.
-    fn answers_end(&self, client: u16) -> Seq {
-        Seq::new(1 + ANSWER * self.answered.get(&client).unwrap_or(&0))
+    /// The end of the peer's data that have arrived, or that it has sent.
+    fn answers_end(&self, client: u16, are_lost_ones_included: bool) -> Seq {
+        let lost = u32::from(are_lost_ones_included && self.lost_answers.contains(&client));
+        Seq::new(1 + ANSWER * (self.answered.get(&client).unwrap_or(&0) + lost))
     }
 
     fn acknowledge(&mut self, client: u16, ack: Seq) {
-        let seq = self.answers_end(client);
+        let seq = self.answers_end(client, true);
         self.pass(client, Direction::Incoming, Segment { seq, ack, flags: Flags::ACK, ..Segment::default() });
     }
 
@@ -146,7 +159,7 @@ impl Crowd {
 
     /// The next answer of the peer to the first message arrives, and is acknowledged.
     fn answer(&mut self, client: u16) {
-        let (seq, ack) = (self.answers_end(client), Seq::new(1 + MESSAGE));
+        let (seq, ack) = (self.answers_end(client, false), Seq::new(1 + MESSAGE));
         let payload = Bytes::from_static(&[0; ANSWER as usize]);
         let answer = Segment { seq, ack, flags: Flags::ACK, payload, ..Segment::default() };
         self.pass(client, Direction::Incoming, answer);
@@ -164,7 +177,11 @@ impl Crowd {
                 let is_poke = matches!(made.packet.payload, Payload::IcmpError(_));
                 if made.direction == Direction::Outgoing {
                     self.peers_poked.extend(is_poke.then_some(client));
-                    self.transmit(SHORT_SERVICE);
+                    let left_at = self.transmit(SHORT_SERVICE);
+                    self.messages += u32::from(is_poke);
+                    let answered_at = left_at.map(|at| at + ROUND_TRIP + self.answers_take);
+                    let has_answer = is_poke && self.lost_answers.contains(&client);
+                    self.answers.extend(answered_at.filter(|_| has_answer).map(|at| (at, client)));
                     continue;
                 }
                 if !is_poke {
@@ -190,6 +207,14 @@ impl Crowd {
                 self.acks.pop_first();
                 self.acknowledge(client, ack);
                 self.done.insert(client, self.now);
+            }
+            while let Some(&(at, client)) = self.answers.first()
+                && at <= self.now
+            {
+                self.answers.pop_first();
+                if self.lost_answers.remove(&client) {
+                    self.answer(client);
+                }
             }
             self.now += Duration::from_millis(1);
         }
@@ -329,6 +354,45 @@ fn what_a_router_had_kept_does_not_end_the_attempts() {
     crowd.answer(60);
     crowd.run(500);
     assert!(crowd.done.contains_key(&60), "{:?} left", crowd.outstanding);
+}
+
+// Claim: If the ACK of the host's own data has a higher sequence number than has arrived, an answer of the peer was lost, and the peer is woken
+// at once. Another peer, whose ACK does not, is not.
+#[test]
+fn a_peer_whose_answer_was_lost_is_woken() {
+    for others in [0..0, 100..140, 100..400] {
+        let mut crowd = Crowd::connected(400);
+        crowd.lost_answers = BTreeSet::from([30]);
+        crowd.now += Duration::from_secs(2);
+        [30, 31].map(|client| crowd.send(client, Seq::new(1 + MESSAGE)));
+        crowd.now += ROUND_TRIP / 2;
+        crowd.cut();
+        // The kernel repeats these messages by itself.
+        crowd.come_back_after(others.clone().chain([30, 31]), 2);
+        crowd.run(3 * ROUND_TRIP.as_millis());
+        assert!(crowd.answered.contains_key(&30), "{others:?}");
+        let are_many = others.len() > CROWD;
+        assert!(!are_many || !crowd.peers_poked.contains(&31), "{others:?}");
+    }
+}
+
+// Claim: A peer that has been woken is woken again only once its answer could have arrived.
+#[test]
+fn a_peer_that_was_woken_has_time_to_answer() {
+    let mut crowd = Crowd::connected(1);
+    (crowd.lost_answers, crowd.answers_take) = (BTreeSet::from([0]), Duration::from_millis(10));
+    crowd.now += Duration::from_secs(2);
+    crowd.answer(0);
+    crowd.send(0, Seq::new(1 + MESSAGE));
+    crowd.now += ROUND_TRIP / 2;
+    crowd.cut();
+    crowd.come_back(0..1);
+    crowd.run(ROUND_TRIP.as_millis() - 15);
+    let messages = crowd.messages;
+    assert!(messages > 0 && crowd.done.is_empty(), "{messages} {:?}", crowd.done);
+    crowd.run(40);
+    assert!(crowd.done.contains_key(&0) && crowd.answered[&0] == 2);
+    assert_eq!(crowd.messages, messages);
 }
 
 #[test]
