@@ -102,6 +102,8 @@ impl Numbered {
         let into = world.mobile(0).enter(bind(world.mobile_address(0))).unwrap();
         let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
         into.set_nonblocking(true).unwrap();
+        // A test reads between other work: the kernel would drop what does not fit meanwhile.
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&into, 64 << 20).unwrap();
         Self { from, into, sent: 0, received: Vec::new() }
     }
 
