@@ -81,7 +81,11 @@ pub enum TimerKind {
 
 /// Queries the TCP sockets of one network namespace: that of the thread which opens it.
 #[derive(Debug)]
-pub struct SocketDiag(InetDiag);
+pub struct SocketDiag {
+    diag: InetDiag,
+    /// The index of the interface over which packets of the connections arrive; 0 for any.
+    interface: u32,
+}
 
 /// A query of sockets failed.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +121,18 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::Socket`].
     pub fn open() -> Result<Self, SocketDiagError> {
-        InetDiag::open().map(Self).map_err(SocketDiagError::Socket)
+        Self::open_over(0)
+    }
+
+    /// The same for the sockets that receive what arrives over the interface of this index: [`Self::find`] finds those that are bound to
+    /// it (`SO_BINDTODEVICE`), too.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketDiagError::Socket`].
+    pub fn open_over(interface: u32) -> Result<Self, SocketDiagError> {
+        let diag = InetDiag::open().map_err(SocketDiagError::Socket)?;
+        Ok(Self { diag, interface })
     }
 
     /// Makes the kernel load the modules that answer (`inet_diag` and `tcp_diag`, on most distributions). Otherwise the
@@ -139,18 +154,18 @@ impl SocketDiag {
     pub fn connections(&mut self) -> Result<Vec<TcpSocket>, SocketDiagError> {
         let mut all = Vec::new();
         for family in [diag::AF_INET, diag::AF_INET6] {
-            self.0.dump(&diag::request_for_all(family), &mut |answer| all.push(diag::socket_of(answer)))?;
+            self.diag.dump(&diag::request_for_all(family), &mut |answer| all.push(diag::socket_of(answer)))?;
         }
         all.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// The socket of one connection; `None` if there is none.
+    /// The socket of one connection; `None` if there is none, or if it is bound to an interface other than that of [`Self::open_over`].
     ///
     /// # Errors
     ///
     /// See [`SocketDiagError`].
     pub fn find(&mut self, connection: Connection) -> Result<Option<TcpSocket>, SocketDiagError> {
-        let answer = self.0.query(&diag::request_for(connection))?;
+        let answer = self.diag.query(&diag::request_for(connection, self.interface))?;
         answer.map_or(Ok(None), |answer| diag::socket_of(&answer))
     }
 
@@ -161,7 +176,7 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::NotEnded`], or others.
     pub fn destroy(&mut self, socket: &TcpSocket) -> Result<bool, SocketDiagError> {
-        self.0.end(&diag::request_for_socket(socket.connection, socket.cookie), |_| true).map_err(not_ended)
+        self.diag.end(&diag::request_for_socket(socket), |_| true).map_err(not_ended)
     }
 
     /// Whether the kernel destroys connections for this process. Tries it with an impossible one.
@@ -170,7 +185,7 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::NotEnded`], or others.
     pub fn probe_destroy(&mut self) -> Result<(), SocketDiagError> {
-        self.0.probe_end().map_err(not_ended)
+        self.diag.probe_end().map_err(not_ended)
     }
 }
 
@@ -242,6 +257,26 @@ mod tests {
         let mut diag = SocketDiag::open().unwrap();
         diag.prepare().unwrap();
         assert!(diag.connections().is_ok());
+    }
+
+    #[test]
+    fn a_socket_that_is_bound_to_an_interface_is_found_over_it_and_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind_device(Some(b"lo")).unwrap();
+        socket.connect(&listener.local_addr().unwrap().into()).unwrap();
+        let near = TcpStream::from(socket);
+        let loopback = rustix::net::netdevice::name_to_index(&near, "lo").unwrap();
+        let connection = connection(&near);
+        let find = |interface: u32| SocketDiag::open_over(interface).unwrap().find(connection).unwrap();
+        assert_eq!([find(0), find(loopback + 1)], [None, None]);
+        let found = find(loopback).unwrap();
+        assert_eq!((found.connection, found.bound_to), (connection, Some(loopback)));
+        let mut all = SocketDiag::open().unwrap();
+        if all.probe_destroy().is_ok() {
+            assert!(all.destroy(&found).unwrap());
+            assert_eq!(find(loopback), None);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod error;
 mod kernel;
 mod program;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ use self::program::Program;
 use crate::containers::Containers;
 use crate::pace;
 use crate::policy::{Decision, Owner, Owners, Policy, longest_patience};
-use crate::sockets::{SocketDiag, TcpSocket};
+use crate::sockets::TcpSocket;
 use holdover_host::clock;
 
 pub use self::error::UserTimeoutError;
@@ -47,14 +47,11 @@ pub use self::error::UserTimeoutError;
 pub struct UserTimeouts {
     program: Program,
     policy: Policy,
-    diag: SocketDiag,
     containers: Containers,
     owners: Owners,
     pass_interval: Duration,
     next_pass: Instant,
     asked: Questions,
-    /// Exempt connections, independent of the policy.
-    left_alone: BTreeSet<u64>,
     given: BTreeMap<u64, Given>,
 }
 
@@ -174,13 +171,11 @@ impl UserTimeouts {
         let mut this = Self {
             program,
             policy,
-            diag: SocketDiag::open()?,
             containers: Containers::new(options.containers),
             owners: Owners::new(),
             pass_interval: options.pass_interval,
             next_pass: now,
             asked: Questions { by_cookie: BTreeMap::new(), not_before: now },
-            left_alone: BTreeSet::new(),
             given: BTreeMap::new(),
         };
         this.pass(now)?;
@@ -250,23 +245,6 @@ impl UserTimeouts {
         self.containers.problem()
     }
 
-    /// Exempts a connection of this network namespace and restores its former timeout, or ends the exemption.
-    ///
-    /// # Errors
-    ///
-    /// See [`UserTimeoutError`].
-    pub fn leave_alone(&mut self, now: Instant, connection: Connection, alone: bool) -> Result<(), UserTimeoutError> {
-        let Some(socket) = self.diag.find(connection)? else { return Ok(()) };
-        let wish = if alone {
-            self.left_alone.insert(socket.cookie);
-            KernelWish::leave_alone()
-        } else {
-            self.left_alone.remove(&socket.cookie);
-            KernelWish::of(self.decide_all(&[&socket])[0])
-        };
-        self.pass_with(now, BTreeMap::from([(socket.cookie, wish)]))
-    }
-
     /// The timeouts of connections, as of the last pass, by the cookies of their sockets ([`TcpSocket::cookie`]). New
     /// connections appear with the next pass.
     pub const fn given(&self) -> &BTreeMap<u64, Given> {
@@ -315,14 +293,11 @@ impl UserTimeouts {
         Ok(())
     }
 
-    fn pass_with(&mut self, now: Instant, mut wishes: BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {
-        wishes.extend(self.left_alone.iter().map(|cookie| (*cookie, KernelWish::leave_alone())));
+    fn pass_with(&mut self, now: Instant, wishes: BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {
         self.program.put_decisions(&wishes)?;
         let records = self.program.pass(kernel::Pass::Apply, &mut self.containers);
         self.program.drop_decisions(wishes.keys());
         self.given = records?.iter().map(|record| (record.cookie, Given::of(record))).collect();
-        // The cookies of closed connections.
-        self.left_alone.retain(|cookie| self.given.contains_key(cookie));
         self.next_pass = now + self.pass_interval;
         self.handle_ready(now);
         Ok(())

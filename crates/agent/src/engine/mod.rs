@@ -132,7 +132,7 @@ impl Engine {
         let rules = options.wake.rules().on_interface(interface.frame_len, MARK_OUT, MARK_BACK);
         let mut path = KernelPath::load(rules, options.most_connections)?;
         let injector = Injector::open(&interface)?;
-        let mut sockets = SocketDiag::open()?;
+        let mut sockets = SocketDiag::open_over(interface.index)?;
         // Loads the kernel module now, so that link-up does not wait for it. A lack of privileges is reported on use.
         let _ = sockets.prepare();
         path.attach(&interface, options.attach)?;
@@ -170,6 +170,7 @@ impl Engine {
             return Err(EngineError::OtherFrames { interface: interface.name });
         }
         self.injector = Injector::open(&interface)?;
+        self.sockets = SocketDiag::open_over(interface.index)?;
         self.stacks.iter_mut().for_each(|stack| stack.own_segments.clear());
         self.path.attach(&interface, self.options.attach)?;
         self.interface = interface;

@@ -1,9 +1,10 @@
 //! Incoming packets that this host cannot answer: for an address that it has lost, or from a peer without a route.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::SocketAddr;
 
 use holdover_mobility::Connection;
+use socket2::{Domain, Socket, Type};
 
 use crate::sockets::SocketDiag;
 
@@ -13,14 +14,28 @@ use crate::sockets::SocketDiag;
 ///
 /// A connection without a socket here is forwarded, and its addresses belong to other hosts.
 pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bool {
-    !is_answerable(connection) && sockets.find(connection).is_ok_and(|socket| socket.is_some())
+    if is_answerable(connection, None) {
+        return false;
+    }
+    let Ok(Some(socket)) = sockets.find(connection) else { return false };
+    // A rule may lead what is bound to the interface to a route that nothing else has.
+    socket.bound_to.is_none_or(|interface| !is_answerable(connection, Some(interface)))
 }
 
-/// By the kernel's addresses, rules and routes, which a connected UDP socket looks up without a packet. The route may lead over another
-/// interface. Rules by mark, user and VRF are those of the agent's own socket.
-fn is_answerable(connection: Connection) -> bool {
-    let looked_up = UdpSocket::bind((connection.local.ip(), 0)).and_then(|socket| socket.connect(connection.remote));
-    !looked_up.is_err_and(|error| {
+/// By the kernel's addresses, rules and routes, which a connected UDP socket looks up without a packet, also one that is bound to an interface.
+/// The route may lead over another one. Rules by mark, user and VRF are those of the agent's own socket.
+fn is_answerable(connection: Connection, bound_to: Option<u32>) -> bool {
+    let look_up = || {
+        let Connection { local, remote } = connection;
+        let socket = Socket::new(Domain::for_address(local), Type::DGRAM, None)?;
+        if let Some(interface) = bound_to {
+            let name = rustix::net::netdevice::index_to_name(&socket, interface)?;
+            socket.bind_device(Some(name.as_bytes()))?;
+        }
+        socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
+        socket.connect(&remote.into())
+    };
+    !look_up().is_err_and(|error: io::Error| {
         use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
         matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)
     })
@@ -42,6 +57,6 @@ mod tests {
         let mut sockets = SocketDiag::open().unwrap();
         assert!(!is_unheard(&mut sockets, own));
         let forwarded = Connection { local: "192.0.2.99:1024".parse().unwrap(), ..own };
-        assert!(!is_answerable(forwarded) && !is_unheard(&mut sockets, forwarded));
+        assert!(!is_answerable(forwarded, None) && !is_unheard(&mut sockets, forwarded));
     }
 }

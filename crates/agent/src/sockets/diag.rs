@@ -29,15 +29,16 @@ pub(super) fn request_for_all(family: u8) -> InetDiagRequest {
     InetDiagRequest { extensions: EXTENSIONS, states: STATES, ..InetDiagRequest::new(family, IPPROTO_TCP) }
 }
 
-/// The socket of a connection.
-pub(super) fn request_for(connection: Connection) -> InetDiagRequest {
-    InetDiagRequest { extensions: EXTENSIONS, ..InetDiagRequest::of_tcp(connection.local, connection.remote) }
+/// The socket that receives a connection's packets from an interface: 0 for sockets that are bound to none.
+pub(super) fn request_for(connection: Connection, interface: u32) -> InetDiagRequest {
+    let of_connection = InetDiagRequest::of_tcp(connection.local, connection.remote);
+    InetDiagRequest { extensions: EXTENSIONS, interface, ..of_connection }
 }
 
-/// The socket of a connection if it has that cookie.
-pub(super) fn request_for_socket(connection: Connection, cookie: u64) -> InetDiagRequest {
-    let mut request = request_for(connection);
-    let [low, high] = [cookie as u32, (cookie >> 32) as u32].map(u32::to_ne_bytes);
+/// This socket, and no later one with its addresses.
+pub(super) fn request_for_socket(socket: &TcpSocket) -> InetDiagRequest {
+    let mut request = request_for(socket.connection, socket.bound_to.unwrap_or(0));
+    let [low, high] = [socket.cookie as u32, (socket.cookie >> 32) as u32].map(u32::to_ne_bytes);
     request.cookie[..4].copy_from_slice(&low);
     request.cookie[4..].copy_from_slice(&high);
     request
@@ -145,11 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_the_socket_by_its_cookie() {
-        let connection = Connection { local: "10.0.0.1:1000".parse().unwrap(), remote: "10.0.0.2:80".parse().unwrap() };
+    fn a_request_names_the_socket_by_its_cookie_and_interface() {
         let socket = socket_of(&answer()).unwrap().unwrap();
-        let request = request_for_socket(connection, socket.cookie);
-        assert_eq!((request.ends, request.extensions), ((connection.local, connection.remote), 0b1010));
+        let (request, Connection { local, remote }) = (request_for_socket(&socket), socket.connection);
+        assert_eq!((request.ends, request.extensions, request.interface), ((local, remote), 0b1010, 7));
         // The bytes at this offset of the answer.
         assert_eq!(request.cookie, answer()[44..52]);
     }

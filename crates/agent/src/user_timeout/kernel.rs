@@ -44,11 +44,6 @@ impl KernelWish {
         }
     }
 
-    /// The action for a connection without a matching rule.
-    pub(super) fn leave_alone() -> Self {
-        Self::of(Decision { rule: None, action: Action::LeaveAlone })
-    }
-
     pub(super) fn rule(&self) -> Option<usize> {
         (self.rule != NO_RULE).then_some(self.rule as usize)
     }

@@ -18,6 +18,7 @@ use holdover_agent::status::{ActionLine, Status};
 use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, harness, sysctl};
+use socket2::{Domain, Socket, Type};
 
 use crate::iproute::ip;
 
@@ -273,6 +274,15 @@ impl Drop for Agent {
         assert!(thread.join().is_ok_and(|ended| ended.is_ok()) || std::thread::panicking(), "the agent panicked");
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// A connection from this host whose socket is bound to the interface, and its other end.
+pub(crate) fn connect_bound(listener: &TcpListener) -> [TcpStream; 2] {
+    let to = listener.local_addr().unwrap();
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
+    socket.bind_device(Some(INTERFACE.as_bytes())).unwrap();
+    socket.connect(&to.into()).unwrap();
+    [socket.into(), listener.accept().unwrap().0]
 }
 
 /// A connection with one end that sends at some rate, and one that reads.

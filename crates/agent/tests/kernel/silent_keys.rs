@@ -11,20 +11,33 @@ use holdover_testbed::Namespace;
 use holdover_wire::{Checksums, Packet};
 
 use crate::Test;
-use crate::lan::{Agent, Beyond, INTERFACE, Lan};
+use crate::lan::{Agent, Beyond, INTERFACE, Lan, connect_bound};
 
-pub(crate) const TESTS: &[Test] = &[("a_probe_of_the_peer_is_the_waiting_key", a_probe_of_the_peer_is_the_waiting_key)];
+pub(crate) const TESTS: &[Test] = &[
+    ("a_probe_of_the_peer_is_the_waiting_key", a_probe_of_the_peer_is_the_waiting_key),
+    ("so_is_that_of_a_socket_bound_to_the_interface", so_is_that_of_a_socket_bound_to_the_interface),
+];
 
 // Claim: A key that is typed during a silence is what the peer is probed with, each time with the present time of the host's
-// timestamp clock, and it arrives once.
+// timestamp clock, and it arrives once. So is the key of a socket that is bound to the interface.
+// Tests: `silent_keys::so_is_that_of_a_socket_bound_to_the_interface`
 fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
+    is_probed_with_the_key(near, |listener| {
+        [TcpStream::connect(listener.local_addr().unwrap()).unwrap(), listener.accept().unwrap().0]
+    });
+}
+
+fn so_is_that_of_a_socket_bound_to_the_interface(near: &Namespace) {
+    is_probed_with_the_key(near, connect_bound);
+}
+
+fn is_probed_with_the_key(near: &Namespace, connect: impl FnOnce(&TcpListener) -> [TcpStream; 2]) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let beyond = Beyond::new(near, &lan, 0);
     let _agent = Agent::start(near);
     let address = SocketAddr::new(beyond.address, 0);
     let listener = beyond.server.enter(|| TcpListener::bind(address).unwrap()).unwrap();
-    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
+    let [mut client, mut server] = connect(&listener);
     let mut key = [0];
     for typed in 0..20 {
         client.write_all(&[typed]).unwrap();

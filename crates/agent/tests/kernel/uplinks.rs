@@ -10,7 +10,7 @@ use holdover_testbed::{Namespace, Netlink, sysctl};
 
 use crate::Test;
 use crate::iproute::ip;
-use crate::lan::{Agent, Beyond, INTERFACE, Lan, NO_BUS, Stream};
+use crate::lan::{Agent, Beyond, INTERFACE, Lan, NO_BUS, Stream, connect_bound};
 
 pub(crate) const TESTS: &[Test] = &[
     ("transfers_continue_when_the_default_route_moves", transfers_continue_when_the_default_route_moves),
@@ -99,7 +99,7 @@ fn continue_after(streams: &[Stream], what: &str, event: impl FnOnce()) {
 // Claim: When the default route moves to another uplink and back, transfers whose address stays continue, with a pause of less than
 // 0.9 s: packets of one direction then use one uplink, and those of the other the other one. The former uplink has lost its route (`route`),
 // and counts as up while it delivers packets. With a table and a rule for each address both uplinks stay up. Connections whose address is gone end by
-// `address_gone`; those on the other uplink continue.
+// `address_gone`, also those that are bound to its interface; those on the other uplink continue.
 // Tests: `uplinks::transfers_continue_by_the_table_of_their_address`, `uplinks::connections_end_with_the_address_of_their_uplink`
 fn transfers_continue_when_the_default_route_moves(near: &Namespace) {
     let (_lan, beyond) = joined(near);
@@ -146,13 +146,21 @@ fn connections_end_with_the_address_of_their_uplink(near: &Namespace) {
     let listener = beyond.server.enter(|| TcpListener::bind(SocketAddr::new(beyond.address, 0)).unwrap()).unwrap();
     let mut old = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let _far = listener.accept().unwrap();
+    let [mut bound, _bound_far] = connect_bound(&listener);
     ip(&format!("route add {BETTER}"));
     let streams = both_ways(&beyond);
     old.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     assert_eq!(old.read(&mut [0]).unwrap_err().raw_os_error(), Some(libc::EAGAIN), "its address stays");
     let gone_at = Instant::now();
     continue_after(&streams, "without the first uplink", || ip(&format!("address del 192.0.2.7/24 dev {INTERFACE}")));
-    old.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
-    assert_eq!(old.read(&mut [0]).unwrap_err().raw_os_error(), Some(libc::ECONNABORTED), "{:?}", gone_at.elapsed());
+    for ended in [&mut old, &mut bound] {
+        ended.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
+        assert_eq!(
+            ended.read(&mut [0]).unwrap_err().raw_os_error(),
+            Some(libc::ECONNABORTED),
+            "{:?}",
+            gone_at.elapsed()
+        );
+    }
     streams.iter().for_each(Stream::end);
 }

@@ -25,7 +25,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("open_connections_of_other_processes_get_it_too", open_connections_of_other_processes_get_it_too),
     ("owners_are_found_out", owners_are_found_out),
     ("a_policy_replaces_another", a_policy_replaces_another),
-    ("a_connection_is_left_alone_on_demand", a_connection_is_left_alone_on_demand),
     ("the_option_goes_over_the_wire", the_option_goes_over_the_wire),
     ("the_peers_option_lengthens_the_timeout", the_peers_option_lengthens_the_timeout),
     ("failing_fast_and_holding_differ_in_an_outage", failing_fast_and_holding_differ_in_an_outage),
@@ -252,23 +251,6 @@ fn a_policy_replaces_another(near: &Namespace) {
     assert_eq!(user_timeout(&wire.connect(near, 1002).0), None);
 }
 
-fn a_connection_is_left_alone_on_demand(near: &Namespace) {
-    let wire = Wire::new(near);
-    let rules = "[[flow]]\nport = 1001\nhold = \"1h\"";
-    let mut timeouts = attach(rules);
-    let (one, _one_peer) = wire.connect(near, 1001);
-    let (other, _other_peer) = wire.connect(near, 1001);
-    let connection = socket(&one).connection;
-    timeouts.leave_alone(now(), connection, true).unwrap();
-    assert_eq!((user_timeout(&one), user_timeout(&other)), (None, secs(3600)));
-    timeouts.set_policy(now(), policy(rules)).unwrap();
-    assert_eq!((user_timeout(&one), user_timeout(&other)), (None, secs(3600)), "it outlives the policy");
-    timeouts.leave_alone(now(), connection, false).unwrap();
-    assert_eq!(user_timeout(&one), secs(3600));
-    let nobody = Connection { local: connection.local, remote: connection.local };
-    timeouts.leave_alone(now(), nobody, true).unwrap();
-}
-
 /// In the SYN, and in later segments until it has been acknowledged; not for ever.
 // Claim: The option of RFC 5482 is on the wire in the SYN, and until data carrying it was acknowledged; the peer's is applied as
 // far as it is accepted.
@@ -425,8 +407,7 @@ fn nothing_is_left_of_an_agent_that_was_killed(near: &Namespace) {
     assert_eq!(next.counters().unwrap().applications_own, 0);
 }
 
-// Claim: The settings of all connections, or of one, can be restored.
-// Tests: `user_timeouts::a_connection_is_left_alone_on_demand`
+// Claim: The settings of all connections can be restored.
 fn everything_can_be_given_back(near: &Namespace) {
     let wire = Wire::new(near);
     let own = SocketOptions { user_timeout: Some(Duration::from_secs(77)), ..options() };
