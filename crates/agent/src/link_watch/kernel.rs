@@ -75,7 +75,7 @@ pub enum KernelEvent {
         /// Whether it exists and is usable: neither tentative nor refused by duplicate address detection.
         is_usable: bool,
     },
-    /// A default route of any table but `local`.
+    /// A default route of any table but `local`, or a half of one.
     DefaultRoute {
         /// The interface.
         index: u32,
@@ -123,10 +123,24 @@ pub struct DefaultRoute {
     pub is_ipv6: bool,
     /// Its table.
     pub table: u32,
+    /// The destinations to which it leads.
+    pub part: Part,
     /// The next hop; `None` if all destinations are on the link.
     pub next_hop: Option<IpAddr>,
     /// Its metric.
     pub metric: u32,
+}
+
+/// The destinations of a default route: all, or a half of them. VPN clients install two halves, which the kernel prefers to default routes of
+/// any metric: OpenVPN's `redirect-gateway def1`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// 0.0.0.0/1, `::/1`; or `2000::/4`, the first half of the global addresses.
+    First,
+    /// 128.0.0.0/1, `8000::/1`; or `3000::/4`.
+    Second,
+    /// All.
+    All,
 }
 
 /// An event of a route.
@@ -458,16 +472,17 @@ impl Interfaces {
     fn find_leaders(&mut self) {
         let Self { interfaces, rules, .. } = self;
         for interface in interfaces.values_mut().filter(|interface| interface.is_named) {
-            let in_use = interface.installed.iter().filter(|route| rules.lead_to(route.is_ipv6, route.table));
+            let installed = &interface.installed;
+            let is_whole = |route: &&DefaultRoute| route.is_whole_with(installed);
+            let in_use = installed.iter().filter(|route| rules.lead_to(route.is_ipv6, route.table)).filter(is_whole);
             interface.routes = in_use.copied().collect();
         }
         let of_links = lower::routes_of_links(interfaces);
         interfaces.values_mut().for_each(|interface| interface.note_rank(&of_links));
-        let least = least_metrics(interfaces);
+        let best = best_ranks(interfaces);
         for interface in self.interfaces.values_mut() {
-            let leads = |route: &DefaultRoute| {
-                least.get(&(route.is_ipv6, route.table)).is_none_or(|&least| route.metric <= least)
-            };
+            let leads =
+                |route: &DefaultRoute| best.get(&(route.is_ipv6, route.table)).is_none_or(|&best| route.rank() <= best);
             interface.leads = interface.routes.iter().filter(|route| leads(route)).map(DefaultRoute::family).collect();
         }
     }
@@ -479,21 +494,39 @@ impl DefaultRoute {
     }
 
     /// The kernel has one route for each of these keys, unless others were appended.
-    const fn place(&self) -> (bool, u32, u32) {
-        (self.is_ipv6, self.table, self.metric)
+    const fn place(&self) -> (bool, u32, Part, u32) {
+        (self.is_ipv6, self.table, self.part, self.metric)
+    }
+
+    /// The kernel uses the route with the lowest: one with a longer prefix, then one with a lower metric.
+    const fn rank(&self) -> Rank {
+        (matches!(self.part, Part::All), self.metric)
+    }
+
+    /// Whether it leads to all destinations, a half together with another one of these routes.
+    fn is_whole_with(&self, routes: &BTreeSet<Self>) -> bool {
+        let is_other_half = |other: &Self| {
+            other.part != self.part
+                && other.part != Part::All
+                && (other.is_ipv6, other.table) == (self.is_ipv6, self.table)
+        };
+        self.part == Part::All || routes.iter().any(is_other_half)
     }
 }
 
-/// The least metric of default routes over uplinks except tunnels, by IP version and table.
-fn least_metrics(interfaces: &BTreeMap<u32, Interface>) -> BTreeMap<(bool, u32), u32> {
-    let mut least = BTreeMap::new();
+/// See [`DefaultRoute::rank`].
+type Rank = (bool, u32);
+
+/// The rank of the best default route over uplinks except tunnels, by IP version and table.
+fn best_ranks(interfaces: &BTreeMap<u32, Interface>) -> BTreeMap<(bool, u32), Rank> {
+    let mut best = BTreeMap::new();
     let counted =
         interfaces.values().filter(|&interface| interface.is_named && interface.may_be_uplink && !interface.is_tunnel);
     for route in counted.flat_map(|interface| &interface.routes) {
-        let least: &mut u32 = least.entry((route.is_ipv6, route.table)).or_insert(route.metric);
-        *least = route.metric.min(*least);
+        let best: &mut Rank = best.entry((route.is_ipv6, route.table)).or_insert(route.rank());
+        *best = route.rank().min(*best);
     }
-    least
+    best
 }
 
 /// Whether an interface connects to other parts of this machine, by name and kind.

@@ -22,7 +22,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::kernel::{DefaultRoute, Interfaces, KernelEvent, Reachability, RouteChange};
+use super::kernel::{DefaultRoute, Interfaces, KernelEvent, Part, Reachability, RouteChange};
 use super::rules::{self, Rule};
 use stacking::stacking_of;
 
@@ -357,15 +357,12 @@ fn translate_address(message: &AddressMessage, is_there: bool) -> Option<KernelE
 
 fn translate_route(message: RouteMessage, change: RouteChange) -> Vec<KernelEvent> {
     let header = &message.header;
-    let is_default =
-        header.destination_prefix_length == 0 && header.source_prefix_length == 0 && header.kind == RouteType::Unicast;
+    let part = part_of(&message).filter(|_| header.source_prefix_length == 0 && header.kind == RouteType::Unicast);
     let is_ipv6 = header.address_family == AddressFamily::Inet6;
     if !(is_ipv6 || header.address_family == AddressFamily::Inet) {
         return Vec::new();
     }
-    if !is_default {
-        return vec![KernelEvent::OtherRoute];
-    }
+    let Some(part) = part else { return vec![KernelEvent::OtherRoute] };
     // Numbers beyond 255 are in an attribute only.
     let (mut table, mut metric) = (u32::from(header.table), 0);
     let (mut next_hop, mut interface, mut hops) = (None, None, Vec::new());
@@ -387,9 +384,30 @@ fn translate_route(message: RouteMessage, change: RouteChange) -> Vec<KernelEven
         // The second next hop of a route does not replace the first.
         let is_second = position > 0 && change == RouteChange::Replaced;
         let change = if is_second { RouteChange::Added } else { change };
-        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, next_hop, metric }, change }
+        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, part, next_hop, metric }, change }
     });
     events.collect()
+}
+
+/// `None` for a route that is no part of a default route.
+fn part_of(message: &RouteMessage) -> Option<Part> {
+    let destination = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+        RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
+        _ => None,
+    });
+    let first_octet = match destination {
+        // The kernel leaves out addresses of zeros.
+        None => 0,
+        Some(IpAddr::V4(address)) => address.octets()[0],
+        Some(IpAddr::V6(address)) => address.octets()[0],
+    };
+    match (message.header.address_family, message.header.destination_prefix_length, first_octet) {
+        (_, 0, _) => Some(Part::All),
+        (_, 1, 0) | (AddressFamily::Inet6, 4, 0x20) => Some(Part::First),
+        (_, 1, 0x80) | (AddressFamily::Inet6, 4, 0x30) => Some(Part::Second),
+        _ => None,
+    }
 }
 
 /// `None` for rules without effect on default routes.

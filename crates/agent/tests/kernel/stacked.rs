@@ -2,17 +2,21 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use holdover_agent::link_watch::{LinkCondition, Source};
+use holdover_host::Process;
+use holdover_host::process::LogTo;
 use holdover_testbed::{Namespace, Tun, TunConfig, wireguard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Test;
-use crate::iproute::{can_ip, ip, lacks_kind};
+use crate::iproute::{can_ip, ip, ip_says, lacks_kind};
 use crate::lan::{Agent, INTERFACE, Lan, NO_BUS, Stream, all_resume};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -26,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("wireguard_follows_an_endpoint_that_is_set_late", wireguard_follows_an_endpoint_that_is_set_late),
     ("a_programs_tunnel_follows_the_default_route", a_programs_tunnel_follows_the_default_route),
+    ("openvpn_with_two_halves_is_found_and_followed", openvpn_with_two_halves_is_found_and_followed),
     ("transfers_over_a_macvlan_resume", transfers_over_a_macvlan_resume),
     ("transfers_over_a_vlan_resume", transfers_over_a_vlan_resume),
     ("transfers_over_a_bridge_resume", transfers_over_a_bridge_resume),
@@ -144,6 +149,49 @@ fn a_programs_tunnel_follows_the_default_route(near: &Namespace) {
     let relays = Relays::start(ends);
     follows_the_link_below(near, &lan);
     drop(relays);
+}
+
+/// OpenVPN itself. Its client leaves the default route as it is, and leads all addresses into the tunnel by two halves.
+fn openvpn_with_two_halves_is_found_and_followed(near: &Namespace) {
+    let program = std::env::var_os("HOLDOVER_OPENVPN").map_or(PathBuf::from("/usr/sbin/openvpn"), PathBuf::from);
+    if !program.exists() {
+        return holdover_testbed::harness::skip("there is no OpenVPN");
+    }
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let key = std::env::temp_dir().join(format!("holdover-openvpn-{}", std::process::id()));
+    let made = Command::new(&program).args(["--genkey", "secret"]).arg(&key).status().unwrap();
+    assert!(made.success());
+    let start = |namespace: &Namespace, words: &str| {
+        let mut openvpn = Command::new(&program);
+        openvpn
+            .args(format!("--verb 1 --dev {LINK} --dev-type tun --cipher AES-256-CBC {words} --secret").split(' '))
+            .arg(&key);
+        Process::start(namespace, openvpn, LogTo::Stderr).unwrap()
+    };
+    let _server = start(&lan.gateway, "--remote 192.0.2.7 --ifconfig 10.9.0.1 10.9.0.7");
+    let _client = start(near, "--remote 192.0.2.1 --ifconfig 10.9.0.7 10.9.0.1 --redirect-gateway def1 local");
+    await_words("route show", &format!("128.0.0.0/1 via 10.9.0.1 dev {LINK}"));
+    lan.gateway.enter(|| await_words("address show", "inet 10.9.0.1 peer 10.9.0.7")).unwrap();
+    std::fs::remove_file(&key).unwrap();
+    let agent = Agent::start_with(near, "openvpn", NO_BUS, &[], "");
+    let names: Vec<String> = agent.status().links.into_iter().map(|link| link.interface).collect();
+    assert_eq!(names, [LINK, INTERFACE], "both are found without configuration");
+    let streams = streams(&lan);
+    resume_after_cuts(&agent, &streams, |is_plugged| lan.plug(is_plugged));
+}
+
+/// Waits until `ip` says it.
+#[track_caller]
+fn await_words(command: &str, expected: &str) {
+    let began = Instant::now();
+    loop {
+        let words = ip_says(command);
+        if words.contains(expected) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "not {expected}: {words}");
+        sleep(Duration::from_millis(50));
+    }
 }
 
 // Claim: An upload and a download over a macvlan, a bridge, and a VLAN and a bond where the kernel has them, resume within 500 ms of the

@@ -270,12 +270,12 @@ impl Interface {
         let rivals = |own: DefaultRoute| {
             of_links.iter().filter(move |(_, other)| (other.is_ipv6, other.table) == (own.is_ipv6, own.table))
         };
-        let rank = |own: &DefaultRoute| Some(own.metric.cmp(&rivals(*own).map(|(_, other)| other.metric).min()?));
+        let rank = |own: &DefaultRoute| Some(own.rank().cmp(&rivals(*own).map(|(_, other)| other.rank()).min()?));
         match self.routes.iter().filter_map(rank).filter(|rank| rank.is_ne()).min() {
             Some(Ordering::Greater) => {
                 let stand_in = self.stand_in.get_or_insert_default();
                 for &own in &self.routes {
-                    let better = rivals(own).filter(|(_, other)| other.metric < own.metric);
+                    let better = rivals(own).filter(|(_, other)| other.rank() < own.rank());
                     stand_in.links.extend(better.map(|&(index, _)| index));
                     stand_in.routes.insert(own);
                 }

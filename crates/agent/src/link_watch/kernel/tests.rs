@@ -33,7 +33,13 @@ fn address(index: u32, address: &str, is_usable: bool) -> KernelEvent {
 pub(super) fn route(index: u32, next_hop: &str, is_there: bool) -> KernelEvent {
     let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
     let next_hop: IpAddr = next_hop.parse().unwrap();
-    let route = DefaultRoute { is_ipv6: next_hop.is_ipv6(), table: MAIN, next_hop: Some(next_hop), metric: 100 };
+    let route = DefaultRoute {
+        is_ipv6: next_hop.is_ipv6(),
+        table: MAIN,
+        part: Part::All,
+        next_hop: Some(next_hop),
+        metric: 100,
+    };
     KernelEvent::DefaultRoute { index, route, change }
 }
 
@@ -347,7 +353,7 @@ fn unreported_route_removals_are_inferred() {
     let next_hop = Some("198.51.100.1".parse().unwrap());
     let instead = KernelEvent::DefaultRoute {
         index: 4,
-        route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric: 100 },
+        route: DefaultRoute { is_ipv6: false, table: MAIN, part: Part::All, next_hop, metric: 100 },
         change: RouteChange::Replaced,
     };
     assert_eq!(
@@ -375,7 +381,11 @@ fn unreported_route_removals_are_inferred() {
 fn route_in(index: u32, table: u32, metric: u32, is_there: bool) -> KernelEvent {
     let next_hop = Some(format!("192.0.2.{index}").parse().unwrap());
     let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
-    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, next_hop, metric }, change }
+    KernelEvent::DefaultRoute {
+        index,
+        route: DefaultRoute { is_ipv6: false, table, part: Part::All, next_hop, metric },
+        change,
+    }
 }
 
 fn rule(table: u32, is_there: bool) -> KernelEvent {
@@ -534,7 +544,7 @@ fn default_routers_can_be_probed_unless_static() {
     reports(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
     // All destinations are on the link.
-    let plain = DefaultRoute { is_ipv6: false, table: MAIN, next_hop: None, metric: 5 };
+    let plain = DefaultRoute { is_ipv6: false, table: MAIN, part: Part::All, next_hop: None, metric: 5 };
     reports(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, change: RouteChange::Added }]);
     assert_eq!(addresses(&interfaces), None);
     // A point-to-point link has no neighbours.

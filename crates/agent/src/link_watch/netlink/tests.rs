@@ -89,7 +89,13 @@ fn only_default_routes_count_and_each_way_of_theirs() {
     let by = |next_hop| RouteAttribute::Gateway(RouteAddress::Inet(next_hop));
     let news = |index, next_hop, change| KernelEvent::DefaultRoute {
         index,
-        route: DefaultRoute { is_ipv6: false, table: 254, next_hop: Some(IpAddr::V4(next_hop)), metric: 100 },
+        route: DefaultRoute {
+            is_ipv6: false,
+            table: 254,
+            part: Part::All,
+            next_hop: Some(IpAddr::V4(next_hop)),
+            metric: 100,
+        },
         change,
     };
     let plain = default_route(vec![RouteAttribute::Oif(3), by(ROUTER)]);
@@ -115,6 +121,29 @@ fn only_default_routes_count_and_each_way_of_theirs() {
     assert_eq!(changed(|header| header.kind = RouteType::BlackHole), [KernelEvent::OtherRoute]);
     assert_eq!(changed(|header| header.table = 255), []);
     assert_eq!(changed(|header| header.address_family = AddressFamily::Mpls), []);
+}
+
+#[test]
+fn halves_of_a_default_route_are_reported_as_such() {
+    let part = |family: AddressFamily, prefix_length: u8, destination: Option<RouteAddress>| {
+        let mut route = default_route(vec![RouteAttribute::Oif(3)]);
+        (route.header.address_family, route.header.destination_prefix_length) = (family, prefix_length);
+        route.attributes.extend(destination.map(RouteAttribute::Destination));
+        match reported(0, RouteNetlinkMessage::NewRoute(route))[..] {
+            [KernelEvent::DefaultRoute { route: DefaultRoute { part, .. }, .. }] => Some(part),
+            [KernelEvent::OtherRoute] => None,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let v4 = |text: &str| Some(RouteAddress::Inet(text.parse().unwrap()));
+    let v6 = |text: &str| Some(RouteAddress::Inet6(text.parse().unwrap()));
+    let (inet, inet6) = (AddressFamily::Inet, AddressFamily::Inet6);
+    assert_eq!(part(inet, 0, None), Some(Part::All));
+    assert_eq!([part(inet, 1, None), part(inet, 1, v4("0.0.0.0"))], [Some(Part::First); 2]);
+    assert_eq!(part(inet, 1, v4("128.0.0.0")), Some(Part::Second));
+    assert_eq!([part(inet6, 1, v6("::")), part(inet6, 4, v6("2000::"))], [Some(Part::First); 2]);
+    assert_eq!([part(inet6, 1, v6("8000::")), part(inet6, 4, v6("3000::"))], [Some(Part::Second); 2]);
+    assert_eq!([part(inet, 4, v4("32.0.0.0")), part(inet, 2, None), part(inet6, 3, v6("::"))], [None; 3]);
 }
 
 #[test]

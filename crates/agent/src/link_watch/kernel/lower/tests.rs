@@ -2,7 +2,7 @@ use holdover_base::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::link_watch::kernel::{DefaultRoute, Reachability, RouteChange};
+use crate::link_watch::kernel::{DefaultRoute, Part, Reachability, RouteChange};
 use crate::link_watch::rules::MAIN;
 
 const WLAN: u32 = 3;
@@ -34,7 +34,11 @@ fn address(is_usable: bool) -> KernelEvent {
 fn route(index: u32, metric: u32, is_there: bool) -> KernelEvent {
     let next_hop = Some([192, 0, 2, index as u8].into());
     let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
-    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric }, change }
+    KernelEvent::DefaultRoute {
+        index,
+        route: DefaultRoute { is_ipv6: false, table: MAIN, part: Part::All, next_hop, metric },
+        change,
+    }
 }
 
 fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
@@ -156,13 +160,36 @@ fn a_tun_device_that_stands_in_for_others_is_no_tunnel() {
     assert_eq!(heard(&mut interfaces, [link(STAND_IN, "tun", false, Stacking::default())]), ["down"]);
 }
 
+// Claim: A VPN's TUN device to which two halves of all addresses lead (OpenVPN's `redirect-gateway def1`) is found without configuration, and is
+// a tunnel over the link, whatever the metrics; one half alone is no default route.
+// Tests: `stacked::openvpn_with_two_halves_is_found_and_followed`
+#[test]
+fn a_tun_device_to_which_two_halves_lead_is_a_tunnel() {
+    let half = |part, is_there| {
+        let (next_hop, metric) = (Some([10, 8, 0, 1].into()), 5000);
+        let change = if is_there { RouteChange::Added } else { RouteChange::Removed };
+        let route = DefaultRoute { is_ipv6: false, table: MAIN, part, next_hop, metric };
+        KernelEvent::DefaultRoute { index: UPPER, route, change }
+    };
+    let mut interfaces = connected(link(UPPER, "tun", true, Stacking::default()));
+    let leads = |interfaces: &Interfaces, index: u32| interfaces.interfaces[&index].leads.contains(Family::Ipv4);
+    heard(&mut interfaces, [half(Part::First, true)]);
+    assert!(!leads(&interfaces, UPPER), "a half");
+    heard(&mut interfaces, [half(Part::Second, true)]);
+    assert!(leads(&interfaces, UPPER) && leads(&interfaces, WLAN));
+    assert!(interfaces.interfaces[&UPPER].is_tunnel);
+    assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+    heard(&mut interfaces, [half(Part::First, false)]);
+    assert!(!leads(&interfaces, UPPER));
+}
+
 // Claim: A VPN's TUN device with a better default route than the link's in one IP version, and a worse one in the other, is a tunnel over
 // the link, and does not take its route.
 #[test]
 fn a_tun_device_with_one_better_route_is_a_tunnel() {
     let ipv6 = |index, metric| {
         let next_hop = Some(format!("fe80::{index}").parse().unwrap());
-        let route = DefaultRoute { is_ipv6: true, table: MAIN, next_hop, metric };
+        let route = DefaultRoute { is_ipv6: true, table: MAIN, part: Part::All, next_hop, metric };
         KernelEvent::DefaultRoute { index, route, change: RouteChange::Added }
     };
     for metric in [0, 50] {
