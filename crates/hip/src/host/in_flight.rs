@@ -132,6 +132,12 @@ impl Outgoing {
         }
     }
 
+    /// It takes the place of this one, whose IDs may still be acknowledged.
+    pub(super) fn continues(&mut self, former: Self) {
+        let ids = core::mem::replace(&mut self.ids, former.ids);
+        ids.into_iter().for_each(|id| self.add_id(id));
+    }
+
     /// It is sent once more, with this ID.
     pub(super) fn add_id(&mut self, id: u32) {
         if self.ids.len() >= MAX_IDS {

@@ -117,14 +117,19 @@ impl Association {
         shared_id: Option<u32>,
         nonce: Option<[u8; 16]>,
     ) -> Vec<Parameter> {
-        let nonce = nonce.unwrap_or_else(|| local.random());
         let id = shared_id.unwrap_or_else(|| self.updates.next_id());
         let same = self.updates.checks.iter().position(|check| check.address == address);
-        let sent = same.map(|index| self.updates.checks.remove(index).sent).unwrap_or_default();
+        let former = same.map(|index| self.updates.checks.remove(index));
+        let sent = former.as_ref().map(|check| check.sent).unwrap_or_default();
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
             self.updates.checks.remove(0);
         }
         let mut outgoing = Outgoing::new(local, now, id);
+        if let (Some(_), Some(former)) = (nonce, former) {
+            // The answer to a former packet acknowledges that one.
+            outgoing.continues(former.outgoing);
+        }
+        let nonce = nonce.unwrap_or_else(|| local.random());
         if shared_id.is_some() {
             outgoing.share();
             self.updates.rekey.iter_mut().for_each(|rekey| rekey.outgoing.share());

@@ -99,6 +99,7 @@ proptest! {
 
     // Claim: A move takes one and a half round trips, and each lost packet, up to three, adds at most the time between two
     // transmissions, 300 ms, and a round trip; then data flow in both directions. (200 cases)
+    // Tests: `lossy::two_moves_at_once_end_in_time_whatever_is_lost`
     #[test]
     fn a_move_ends_in_time_whatever_is_lost(
         seed in 0_u64..1 << 32,
@@ -138,6 +139,32 @@ proptest! {
         let at = [0, 1].map(|index| verified_at(&world, index).unwrap_or(Instant::FAR_FUTURE));
         let took = at[0].max(at[1]).saturating_since(start);
         let bound = Duration::from_millis(200 + 400 * lost.len() as u64);
+        prop_assert!(took <= bound, "{:?}, bound {:?}", took, bound);
+        prop_assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
+    }
+
+    /// An announcement is repeated to the peer's former address and to the server by turns.
+    // Claim: Two moves at once end after two round trips between both hosts and one to their server, and each lost packet, up to two, adds
+    // at most 600 ms and two round trips; then data flow in both directions. (200 cases)
+    #[test]
+    fn two_moves_at_once_end_in_time_whatever_is_lost(
+        seed in 0_u64..1 << 32,
+        links in [1_u64..60, 1..60, 1..20],
+        lost in btree_set(0_usize..16, 0..=2),
+    ) {
+        let mut world = between_clients_with(&as_holdover_hip(), seed, links);
+        lose(&mut world, &lost);
+        let start = world.now;
+        world.move_to(0, &["192.0.2.77"]);
+        world.move_to(1, &["198.51.100.77"]);
+        world.run_for(Duration::from_secs(30));
+        let at = [0, 1].map(|index| verified_at(&world, index));
+        prop_assert!(at.iter().all(Option::is_some), "{:?}", at);
+        let took = at.into_iter().flatten().max().unwrap_or(start).saturating_since(start);
+        let [mobile, other, server] = links;
+        let round_trip = Duration::from_millis(2 * (mobile + other));
+        let to_server = Duration::from_millis(2 * (mobile.max(other) + server));
+        let bound = round_trip * 2 + to_server + (Duration::from_millis(600) + round_trip * 2) * lost.len() as u64;
         prop_assert!(took <= bound, "{:?}, bound {:?}", took, bound);
         prop_assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
     }
