@@ -32,7 +32,7 @@ pub(super) struct Figures {
     pub(super) first_data_ms: Option<f64>,
     /// The same, of the connection in the middle.
     pub(super) median_first_data_ms: Option<f64>,
-    /// From the beginning to the last byte, or from the key to its echo.
+    /// From the beginning to the last byte, or from the cut to the key's echo.
     pub(super) total_s: Option<f64>,
     pub(super) sent_again_bytes: Option<f64>,
 }

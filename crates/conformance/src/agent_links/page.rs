@@ -55,7 +55,7 @@ impl Report {
              Ethernet a round trip to the router ({}). Of many connections it is the last one's (in brackets: the middle one's), answers to \
              messages count as well, and the bound is higher by twice the time that the link takes for a message of each. Downloads over a link that is lost \
              several times wait until it has been up for longer than between the losses: their bound is higher by 1.25 times that.\n\
-             - **total**: from the beginning to the last byte; for a key, from the key to its echo. Bound with the agent: plain and \
+             - **total**: from the beginning to the last byte; for a key, from the cut to its echo. Bound with the agent: plain and \
              {:.0} %, and {} for noise.\n\
              - **sent again**: what the sender of the data retransmitted.\n\n\
              What misses its bound is in bold. Between the path's return and the first new data a thread that sleeps for 2 ms at a time, \

@@ -39,7 +39,7 @@ pub struct Run {
     /// The same, of the connection in the middle.
     #[serde(with = "holdover_transfers::nanos::optional")]
     pub(super) median_first_data: Option<Duration>,
-    /// From the beginning to the last byte, or from the key to its echo.
+    /// From the beginning to the last byte, or from the cut to the key's echo.
     #[serde(with = "holdover_transfers::nanos::optional")]
     pub(super) total: Option<Duration>,
     pub(super) sent_again: u64,
@@ -111,10 +111,11 @@ fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Option<Run>,
     }))
 }
 
-/// From the beginning to the last byte of all, or from the key to its echo; `None` if there was none.
+/// From the beginning to the last byte of all, or from the cut to the key's echo; `None` if there was none. The key is struck a while after the
+/// cut, which differs between runs.
 fn total(place: Place, reports: &[FlowReport]) -> Option<Duration> {
     if place.usage == Use::Keys {
-        return reports[0].exchanges.get(1).copied();
+        return reports[0].completed_at.map(|echoed_at| echoed_at.saturating_since(CUT_AT));
     }
     let times = reports.iter().map(|report| Some(report.completed_at?.saturating_since(report.started_at)));
     times.collect::<Option<Vec<_>>>()?.into_iter().max()

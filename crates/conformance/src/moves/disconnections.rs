@@ -36,6 +36,10 @@ pub const CONNECTED: WallDuration = WallDuration::from_secs(10);
 const DISCONNECTED_S: [u64; 9] = [13, 26, 39, 52, 78, 91, 130, 156, 208];
 /// The paper's standard TCP always aborts at longer disconnections, in seconds (section 4.1.1).
 const ALWAYS_ABORTS_BEYOND_S: u64 = 143;
+/// The mean delay of the prototype, and the exchange (see grid.toml).
+const SIMULATED_READDRESSING_S: f64 = 2.5;
+/// Between them a transfer's net time tells its retransmission timeout, in seconds.
+const TIMEOUTS_S: std::ops::Range<f64> = 0.25..0.5;
 /// At the end of a disconnection the sender's timer may run for another 120 s, and the rest of the transfer takes 12 s.
 const PATIENCE: WallDuration = WallDuration::from_secs(160);
 const POLL_EVERY: WallDuration = WallDuration::from_millis(20);
@@ -285,6 +289,22 @@ struct Figures {
 
 type Row = results::Cell<Cell, Figures, Run>;
 
+/// The retransmission timeout R, in seconds, with which a transfer without the trigger has this net time: its data go on with the first
+/// retransmission after the disconnection, and the n-th one leaves R (2^n - 1) after the cut. `at_once_s` is the net time of one whose data go on
+/// at once.
+fn timeout_at_cut(disconnected_s: u64, net_s: f64, at_once_s: f64) -> Option<f64> {
+    let resumed_s = disconnected_s as f64 + net_s - at_once_s;
+    // From the tenth on, retransmissions are 120 s apart.
+    let schedule = |n: i32| (2_f64.powi(n.min(9)) - 1.0, 120.0 * f64::from((n - 9).max(0)));
+    let timeout_of = |n| {
+        let (periods, more_s) = schedule(n);
+        (resumed_s - more_s) / periods
+    };
+    let first_after = (1..=12).find(|&n| TIMEOUTS_S.contains(&timeout_of(n)))?;
+    let (timeout, (periods, more_s)) = (timeout_of(first_after), schedule(first_after - 1));
+    Some(timeout).filter(|timeout| timeout * periods + more_s < disconnected_s as f64)
+}
+
 /// The results.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -319,6 +339,65 @@ impl Report {
     }
 }
 
+/// The columns of a variant that were run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Column {
+    Simulated,
+    Here,
+}
+
+impl Report {
+    /// A net time of the table, in seconds.
+    fn net_s(&self, disconnected_s: u64, variant: Variant, column: Column) -> Option<f64> {
+        let row = self.results.cells().iter().find(|row| row.place == Cell { disconnected_s, variant })?;
+        let time = match column {
+            Column::Simulated => row.figures.simulated?,
+            Column::Here => row.figures.net_time,
+        };
+        match time {
+            NetTime::Completed(seconds) => Some(seconds),
+            NetTime::Aborted | NetTime::Unfinished => None,
+        }
+    }
+
+    /// The least and the largest retransmission timeout at the cut, by the rows of a column.
+    fn timeouts_at_cut(&self, column: Column) -> Option<(f64, f64)> {
+        // With the trigger they go on when the peer has verified the address.
+        let readdressing_s = match column {
+            Column::Simulated => SIMULATED_READDRESSING_S,
+            Column::Here => self.exchange_s().unwrap_or(0.0),
+        };
+        let of_row = |disconnected_s| {
+            let [plain, triggered] =
+                [Variant::UserTimeout, Variant::Trigger].map(|it| self.net_s(disconnected_s, it, column));
+            timeout_at_cut(disconnected_s, plain?, triggered? - readdressing_s)
+        };
+        let timeouts: Vec<f64> = DISCONNECTED_S.into_iter().filter_map(of_row).collect();
+        let least = timeouts.iter().copied().reduce(f64::min)?;
+        Some((least, timeouts.into_iter().reduce(f64::max)?))
+    }
+
+    /// The duration of readdressing in the median run, in seconds.
+    fn exchange_s(&self) -> Option<f64> {
+        lower_median(self.runs().map(|run| run.exchange.map(Duration::as_secs_f64)))
+    }
+
+    fn timer(&self) -> String {
+        let shown = |column| match self.timeouts_at_cut(column) {
+            Some((least, largest)) => format!("{least:.2} to {largest:.2} s"),
+            None => "not known".to_owned(),
+        };
+        format!(
+            "\nThe retransmission timer explains the columns without the trigger: their data go on with the first retransmission after the disconnection, and the \
+             n-th one leaves R (2^n - 1) after the cut. By the net times of `tcp-uto-hip`, R at the cut was {} simulated and {} here. After 91 s the eighth (255 R) is \
+             before the path's return with R below 0.357 s, so that the data wait for the ninth, and soon after it with a larger R. After 156 s the ninth (511 R) is \
+             before the return with R below 0.305 s, as in the paper, whose standard TCP aborts then.\n",
+            shown(Column::Simulated),
+            shown(Column::Here),
+        )
+    }
+}
+
 impl GridReport for Report {
     /// The cells are for comparison and have no bounds.
     fn is_sound(&self) -> bool {
@@ -330,7 +409,6 @@ impl GridReport for Report {
     }
 
     fn markdown(&self) -> String {
-        let exchange = lower_median(self.runs().map(|run| run.exchange.map(Duration::as_secs_f64)));
         let lateness = self.runs().map(|run| run.lateness).max().unwrap_or_default();
         let how = format!(
             "A transfer of {} MB from the mobile host over links of {} with {} packets of queue, and a round trip of {}, is cut once, {} s after its beginning. It goes on \
@@ -350,11 +428,11 @@ impl GridReport for Report {
             PATH.queue,
             spaced(PATH.round_trip()),
             CONNECTED.as_secs(),
-            exchange.map_or("no measured time".to_owned(), |seconds| format!("{seconds:.2} s")),
+            self.exchange_s().map_or("no measured time".to_owned(), |seconds| format!("{seconds:.2} s")),
             in_millis(lateness),
             USER_TIMEOUT.as_secs() / 60,
         );
-        let sections = [self.table(), "\n".to_owned(), failures(self.results.failures())];
+        let sections = [self.table(), self.timer(), "\n".to_owned(), failures(self.results.failures())];
         page("Single disconnections between kernels", self, &self.head, &how, &sections)
     }
 
@@ -384,6 +462,22 @@ mod tests {
         assert_eq!(typical(&[long.clone(), aborted.clone(), short]), NetTime::Completed(30.0));
         assert_eq!(typical(&[aborted.clone(), unfinished.clone(), long]), NetTime::Aborted);
         assert_eq!(typical(&[unfinished]), NetTime::Unfinished);
+    }
+
+    /// The rows of 2026-11-29: after 91 s the simulated sender waits for its ninth retransmission, the kernel for its eighth.
+    #[test]
+    fn net_times_tell_the_timeout_at_the_cut() {
+        let simulated =
+            [(13, 31.2), (26, 40.5), (39, 27.5), (52, 59.0), (91, 108.9), (130, 69.9), (156, 43.9), (208, 111.9)];
+        for (disconnected_s, net_s) in simulated {
+            let timeout = timeout_at_cut(disconnected_s, net_s, 25.3 - SIMULATED_READDRESSING_S).unwrap();
+            assert!((0.335..0.35).contains(&timeout), "{disconnected_s} s: {timeout}");
+        }
+        let here = [(39, 31.7, 25.0), (78, 38.1, 24.4), (91, 25.7, 24.4), (156, 51.9, 24.4), (208, 121.0, 24.4)];
+        for (disconnected_s, net_s, at_once_s) in here {
+            let timeout = timeout_at_cut(disconnected_s, net_s, at_once_s).unwrap();
+            assert!((0.34..0.365).contains(&timeout), "{disconnected_s} s: {timeout}");
+        }
     }
 
     #[test]
