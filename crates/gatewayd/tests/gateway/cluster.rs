@@ -581,7 +581,9 @@ fn with_a_password(_: &Namespace) {
         let gateway = Gateway::start(site.router(0), &site.cluster(0, &settings));
         let found = wait_for("an answer", || {
             let cluster = self::cluster(&gateway);
-            (cluster.connected || cluster.failure.is_some()).then_some(cluster)
+            // On a busy machine the store may answer late.
+            let is_refused = cluster.failure.as_ref().is_some_and(|failure| !failure.contains("timeout"));
+            (cluster.connected || is_refused).then_some(cluster)
         });
         assert_eq!(found.connected, connects, "{found:?}");
         assert!(connects || found.failure.unwrap().contains("authentication failed"));
