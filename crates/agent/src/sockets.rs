@@ -83,7 +83,7 @@ pub enum TimerKind {
 #[derive(Debug)]
 pub struct SocketDiag {
     diag: InetDiag,
-    /// The index of the interface over which packets of the connections arrive; 0 for any.
+    /// [`Self::find`] finds the sockets that are bound to the interface of this index, beside those that are bound to none; 0 for these alone.
     interface: u32,
 }
 
@@ -124,8 +124,7 @@ impl SocketDiag {
         Self::open_over(0)
     }
 
-    /// The same for the sockets that receive what arrives over the interface of this index: [`Self::find`] finds those that are bound to
-    /// it (`SO_BINDTODEVICE`), too.
+    /// Opens it for an engine: [`Self::find`] also finds the sockets that are bound (`SO_BINDTODEVICE`) to the interface of this index.
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@ pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bo
         return false;
     }
     let Ok(Some(socket)) = sockets.find(connection) else { return false };
-    // A rule may lead what is bound to the interface to a route that nothing else has.
+    // A rule may lead what is bound to the interface to a route that nothing else has. Without any route Linux takes all IPv4 destinations of such a
+    // socket for neighbours.
     socket.bound_to.is_none_or(|interface| !is_answerable(connection, Some(interface)))
 }
 
@@ -57,6 +58,8 @@ mod tests {
         let mut sockets = SocketDiag::open().unwrap();
         assert!(!is_unheard(&mut sockets, own));
         let forwarded = Connection { local: "192.0.2.99:1024".parse().unwrap(), ..own };
+        let loopback = rustix::net::netdevice::name_to_index(&near, "lo").unwrap();
+        assert!(is_answerable(own, Some(loopback)) && !is_answerable(forwarded, Some(loopback)));
         assert!(!is_answerable(forwarded, None) && !is_unheard(&mut sockets, forwarded));
     }
 }

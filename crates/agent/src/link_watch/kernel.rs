@@ -9,7 +9,7 @@
 //!
 //! A default route counts if a rule leads to its table ([`super::rules`]). It *leads* if no other uplink has one with a
 //! lower metric in that table: packets would use that one. An interface without leading routes has lost its route.
-//! Routes over tunnels do not take the lead from the links that carry them.
+//! Routes over tunnels, and halves of a default route ([`Part`]), do not take the lead from the links that carry them.
 //!
 //! IPv4 and IPv6 are separate where one of them has lost its addresses, its routes or its routers and the other has
 //! not. A version that an interface never had has no connections there, and follows the other.
@@ -131,16 +131,44 @@ pub struct DefaultRoute {
     pub metric: u32,
 }
 
-/// The destinations of a default route: all, or a half of them. VPN clients install two halves, which the kernel prefers to default routes of
-/// any metric: OpenVPN's `redirect-gateway def1`.
+/// The destinations of a default route. VPN clients install two halves instead of one route, which the kernel prefers to default routes of any
+/// metric: OpenVPN's `redirect-gateway def1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
-    /// 0.0.0.0/1, `::/1`; or `2000::/4`, the first half of the global addresses.
+    /// `2000::/4`, the first half of IPv6's global addresses.
+    FirstGlobal,
+    /// `3000::/4`, the second one.
+    SecondGlobal,
+    /// `2000::/3`: all of them.
+    Global,
+    /// `0.0.0.0/1`, `::/1`.
     First,
-    /// 128.0.0.0/1, `8000::/1`; or `3000::/4`.
+    /// `128.0.0.0/1`, `8000::/1`.
     Second,
-    /// All.
+    /// All destinations.
     All,
+}
+
+impl Part {
+    const fn prefix_len(self) -> u8 {
+        match self {
+            Self::FirstGlobal | Self::SecondGlobal => 4,
+            Self::Global => 3,
+            Self::First | Self::Second => 1,
+            Self::All => 0,
+        }
+    }
+
+    /// The part that it needs beside it to lead to all destinations, if any.
+    const fn other(self) -> Option<Self> {
+        match self {
+            Self::FirstGlobal => Some(Self::SecondGlobal),
+            Self::SecondGlobal => Some(Self::FirstGlobal),
+            Self::First => Some(Self::Second),
+            Self::Second => Some(Self::First),
+            Self::Global | Self::All => None,
+        }
+    }
 }
 
 /// An event of a route.
@@ -148,7 +176,7 @@ pub enum Part {
 pub enum RouteChange {
     /// It exists from now on, or existed before the first report.
     Added,
-    /// It exists in place of all routes of its family, table and metric, whose removal the kernel does not report.
+    /// It exists in place of all routes of its family, table, destinations and metric, whose removal the kernel does not report.
     Replaced,
     /// It is gone.
     Removed,
@@ -500,29 +528,26 @@ impl DefaultRoute {
 
     /// The kernel uses the route with the lowest: one with a longer prefix, then one with a lower metric.
     const fn rank(&self) -> Rank {
-        (matches!(self.part, Part::All), self.metric)
+        (u8::MAX - self.part.prefix_len(), self.metric)
     }
 
-    /// Whether it leads to all destinations, a half together with another one of these routes.
+    /// Whether it leads to all destinations, a half together with the other one among these routes.
     fn is_whole_with(&self, routes: &BTreeSet<Self>) -> bool {
-        let is_other_half = |other: &Self| {
-            other.part != self.part
-                && other.part != Part::All
-                && (other.is_ipv6, other.table) == (self.is_ipv6, self.table)
-        };
-        self.part == Part::All || routes.iter().any(is_other_half)
+        let is_beside = |it: &Self, part| (it.is_ipv6, it.table, it.part) == (self.is_ipv6, self.table, part);
+        self.part.other().is_none_or(|part| routes.iter().any(|it| is_beside(it, part)))
     }
 }
 
 /// See [`DefaultRoute::rank`].
-type Rank = (bool, u32);
+type Rank = (u8, u32);
 
-/// The rank of the best default route over uplinks except tunnels, by IP version and table.
+/// The rank of the best default route over uplinks except tunnels, by IP version and table. Routes with longer prefixes take no lead away: what
+/// has them may be a tunnel of an unknown kind (a VPN over PPP), whose packets need the other default route.
 fn best_ranks(interfaces: &BTreeMap<u32, Interface>) -> BTreeMap<(bool, u32), Rank> {
     let mut best = BTreeMap::new();
     let counted =
         interfaces.values().filter(|&interface| interface.is_named && interface.may_be_uplink && !interface.is_tunnel);
-    for route in counted.flat_map(|interface| &interface.routes) {
+    for route in counted.flat_map(|interface| &interface.routes).filter(|route| route.part == Part::All) {
         let best: &mut Rank = best.entry((route.is_ipv6, route.table)).or_insert(route.rank());
         *best = route.rank().min(*best);
     }

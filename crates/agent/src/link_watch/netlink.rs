@@ -404,8 +404,11 @@ fn part_of(message: &RouteMessage) -> Option<Part> {
     };
     match (message.header.address_family, message.header.destination_prefix_length, first_octet) {
         (_, 0, _) => Some(Part::All),
-        (_, 1, 0) | (AddressFamily::Inet6, 4, 0x20) => Some(Part::First),
-        (_, 1, 0x80) | (AddressFamily::Inet6, 4, 0x30) => Some(Part::Second),
+        (_, 1, 0) => Some(Part::First),
+        (_, 1, 0x80) => Some(Part::Second),
+        (AddressFamily::Inet6, 3, 0x20) => Some(Part::Global),
+        (AddressFamily::Inet6, 4, 0x20) => Some(Part::FirstGlobal),
+        (AddressFamily::Inet6, 4, 0x30) => Some(Part::SecondGlobal),
         _ => None,
     }
 }

@@ -176,7 +176,11 @@ fn openvpn_with_two_halves_is_found_and_followed(near: &Namespace) {
     let agent = Agent::start_with(near, "openvpn", NO_BUS, &[], "");
     let names: Vec<String> = agent.status().links.into_iter().map(|link| link.interface).collect();
     assert_eq!(names, [LINK, INTERFACE], "both are found without configuration");
-    let streams = streams(&lan);
+    // By one of the halves: the tunnel's other end has a route of its own.
+    let beyond = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+    lan.gateway.enter(|| ip(&format!("address add {beyond}/32 dev gw0"))).unwrap();
+    let streams = [false, true].map(|is_upload| Stream::start_to(&lan.gateway, beyond, is_upload));
+    streams.iter().for_each(|stream| stream.await_more(1_000_000));
     resume_after_cuts(&agent, &streams, |is_plugged| lan.plug(is_plugged));
 }
 

@@ -89,7 +89,7 @@ impl Cell {
     /// Whether new data comes later than it has to. A key that is echoed between two flaps has no more to come after the last.
     pub(super) fn is_late(&self) -> bool {
         let is_echoed_before = self.place.usage == Use::Keys
-            && self.figures.total_s.is_some_and(|total| total < self.place.cut.as_secs_f64() / 2.0);
+            && self.figures.total_s.is_some_and(|total| total < self.place.cut.as_secs_f64());
         if self.place.kind().has_flaps() && is_echoed_before {
             return false;
         }

@@ -132,7 +132,7 @@ impl Outgoing {
         }
     }
 
-    /// It takes the place of this one, whose IDs may still be acknowledged.
+    /// Keeps the IDs of the packet that this one replaces: they may still be acknowledged.
     pub(super) fn continues(&mut self, former: Self) {
         let ids = core::mem::replace(&mut self.ids, former.ids);
         ids.into_iter().for_each(|id| self.add_id(id));

@@ -126,7 +126,7 @@ impl Association {
         }
         let mut outgoing = Outgoing::new(local, now, id);
         if let (Some(_), Some(former)) = (nonce, former) {
-            // The answer to a former packet acknowledges that one.
+            // An answer that is on its way acknowledges a former packet.
             outgoing.continues(former.outgoing);
         }
         let nonce = nonce.unwrap_or_else(|| local.random());

@@ -99,7 +99,6 @@ proptest! {
 
     // Claim: A move takes one and a half round trips, and each lost packet, up to three, adds at most the time between two
     // transmissions, 300 ms, and a round trip; then data flow in both directions. (200 cases)
-    // Tests: `lossy::two_moves_at_once_end_in_time_whatever_is_lost`
     #[test]
     fn a_move_ends_in_time_whatever_is_lost(
         seed in 0_u64..1 << 32,
@@ -143,7 +142,8 @@ proptest! {
         prop_assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
     }
 
-    /// An announcement is repeated to the peer's former address and to the server by turns.
+    /// An announcement is repeated to the peer's former address and to the server by turns, 300 ms apart: the next one to the same place comes after
+    /// 600 ms.
     // Claim: Two moves at once end after two round trips between both hosts and one to their server, and each lost packet, up to two, adds
     // at most 600 ms and two round trips; then data flow in both directions. (200 cases)
     #[test]

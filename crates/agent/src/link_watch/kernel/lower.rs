@@ -6,7 +6,7 @@
 //! | bond, team, bridge | its members (`IFLA_MASTER`) |
 //! | WireGuard, and tunnels that are not bound to a device | the routes to their endpoints, which the shell looks up ([`Tunnel`], [`KernelEvent::Endpoints`]) |
 //! | GRE, IPIP, SIT, XFRM, VXLAN that are bound to a device | that device |
-//! | TUN devices (OpenVPN, tailscale), whose endpoint the kernel does not know | the default routes of other links; nothing if the device stands in for these ([`StandIn`]) |
+//! | TUN devices (OpenVPN, tailscale), and OpenVPN's devices in the kernel, whose endpoint is not known here | the default routes of other links; nothing if the device stands in for these ([`StandIn`]) |
 //!
 //! Of a link below, its carrier and the links below it count; for tunnels also that it has not lost its addresses of the IP version
 //! of the tunnel's packets, and that the next hop is not known to be silent. It need not be managed itself.
@@ -84,7 +84,12 @@ pub(super) struct Lower {
 const MOST_FLOORS: u32 = 8;
 
 const WIREGUARD: &str = "wireguard";
-const TUN: &str = "tun";
+
+/// Whether a program knows the endpoint of such a tunnel, and the kernel's link messages do not: a TUN device, or one of OpenVPN's in the kernel (`ovpn` since
+/// Linux 6.16, before that a module of its own).
+fn is_of_a_program(kind: &str) -> bool {
+    ["tun", "ovpn", "ovpn-dco", "ovpn-dco-v2"].contains(&kind)
+}
 
 impl Interfaces {
     /// The tunnels to be looked up: all if routes may have changed since the last call, else those with peers that must be queried, if
@@ -143,7 +148,7 @@ impl Interfaces {
             let mut found = self.ways(index, interface);
             found.retain(|way| way.index != index);
             // For a tunnel without known endpoint: the last routes.
-            if found.is_empty() && interface.is_tunnel && &*interface.kind == TUN {
+            if found.is_empty() && interface.is_tunnel && is_of_a_program(&interface.kind) {
                 found.clone_from(&interface.lower.ways);
             }
             ways.insert(index, found);
@@ -196,7 +201,7 @@ impl Interfaces {
                 let members = self.interfaces.iter().filter(|(_, other)| other.lower.stacking.part_of == Some(index));
                 members.map(|(&index, _)| Way { index, family: None, hop: None }).collect()
             }
-            TUN if interface.is_tunnel => self.default_ways(),
+            kind if interface.is_tunnel && is_of_a_program(kind) => self.default_ways(),
             _ if bound.is_some() => bound.into_iter().collect(),
             _ => endpoints.clone().unwrap_or_default(),
         }
@@ -241,8 +246,8 @@ impl Interfaces {
     }
 }
 
-/// A TUN device that replaces other links when they fail, such as a modem whose driver is a program: its default routes have higher metrics
-/// than theirs. A TUN device with a better route than theirs, of either IP version, sends its packets over them.
+/// A TUN device that replaces other links when they fail, such as a modem whose driver is a program: the kernel prefers the default
+/// routes of these. A TUN device with a better route than theirs, of either IP version, sends its packets over them.
 ///
 /// It keeps this role while its routes are the same and one of these links has a default route: NetworkManager adds 20,000 to the metrics
 /// of a link that fails its connectivity check.
@@ -264,7 +269,7 @@ pub(super) fn routes_of_links(interfaces: &BTreeMap<u32, Interface>) -> Vec<(u32
 impl Interface {
     /// Compares the default routes with those of other links.
     pub(super) fn note_rank(&mut self, of_links: &[(u32, DefaultRoute)]) {
-        if &*self.kind != TUN {
+        if !is_of_a_program(&self.kind) {
             return;
         }
         let rivals = |own: DefaultRoute| {
@@ -304,8 +309,7 @@ pub(crate) fn is_pair(kind: &str) -> bool {
 
 /// Whether an interface encapsulates its packets.
 pub(super) fn is_tunnel(kind: &str) -> bool {
-    let kinds =
-        "tun wireguard ipip ip6tnl sit gre gretap ip6gre ip6gretap vti vti6 xfrm vxlan geneve erspan ip6erspan bareudp";
+    let kinds = "tun ovpn ovpn-dco ovpn-dco-v2 wireguard ipip ip6tnl sit gre gretap ip6gre ip6gretap vti vti6 xfrm vxlan geneve erspan ip6erspan bareudp";
     kinds.split(' ').any(|known| known == kind)
 }
 

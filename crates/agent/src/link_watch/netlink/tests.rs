@@ -141,8 +141,9 @@ fn halves_of_a_default_route_are_reported_as_such() {
     assert_eq!(part(inet, 0, None), Some(Part::All));
     assert_eq!([part(inet, 1, None), part(inet, 1, v4("0.0.0.0"))], [Some(Part::First); 2]);
     assert_eq!(part(inet, 1, v4("128.0.0.0")), Some(Part::Second));
-    assert_eq!([part(inet6, 1, v6("::")), part(inet6, 4, v6("2000::"))], [Some(Part::First); 2]);
-    assert_eq!([part(inet6, 1, v6("8000::")), part(inet6, 4, v6("3000::"))], [Some(Part::Second); 2]);
+    assert_eq!([part(inet6, 1, v6("::")), part(inet6, 1, v6("8000::"))], [Some(Part::First), Some(Part::Second)]);
+    let of_global = [part(inet6, 4, v6("2000::")), part(inet6, 4, v6("3000::")), part(inet6, 3, v6("2000::"))];
+    assert_eq!(of_global, [Some(Part::FirstGlobal), Some(Part::SecondGlobal), Some(Part::Global)]);
     assert_eq!([part(inet, 4, v4("32.0.0.0")), part(inet, 2, None), part(inet6, 3, v6("::"))], [None; 3]);
 }
 

@@ -181,6 +181,20 @@ fn a_tun_device_to_which_two_halves_lead_is_a_tunnel() {
     assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
     heard(&mut interfaces, [half(Part::First, false)]);
     assert!(!leads(&interfaces, UPPER));
+    // Those of different prefixes are no pair.
+    heard(&mut interfaces, [half(Part::FirstGlobal, true)]);
+    assert!(!leads(&interfaces, UPPER));
+    heard(&mut interfaces, [half(Part::SecondGlobal, true)]);
+    assert!(leads(&interfaces, UPPER));
+    // OpenVPN's device in the kernel is a tunnel as well; one over PPP is not known to be, and leaves the link its route.
+    for (kind, is_tunnel) in [("ovpn", true), ("ovpn-dco-v2", true), ("ppp", false)] {
+        let mut interfaces = connected(link(UPPER, kind, true, Stacking::default()));
+        heard(&mut interfaces, [half(Part::First, true), half(Part::Second, true)]);
+        assert_eq!(interfaces.interfaces[&UPPER].is_tunnel, is_tunnel, "{kind}");
+        assert!(leads(&interfaces, UPPER) && leads(&interfaces, WLAN), "{kind}");
+        let expected: &[&str] = if is_tunnel { &["down"] } else { &[] };
+        assert_eq!(heard(&mut interfaces, [wlan(false)]), expected, "{kind}");
+    }
 }
 
 // Claim: A VPN's TUN device with a better default route than the link's in one IP version, and a worse one in the other, is a tunnel over
