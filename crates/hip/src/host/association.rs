@@ -58,8 +58,9 @@ pub(super) struct Association {
     pub(super) accepts_lower_r1: bool,
     /// How many more R1s this exchange may answer, so that it ends.
     pub(super) r1s_left: u8,
-    /// When the last association was established: an I2 that answers an older R1 is outdated.
-    pub(super) made_at: Option<Instant>,
+    /// An I2 is outdated if the R1 that it answers was not sent after this: the R1 of the last accepted I2, or the last R2 of the peer. An
+    /// initiator that has answered two R1s has the keys of the later one alone.
+    pub(super) newer_than: Option<Instant>,
     /// The owner has configured the peer: its addresses are kept.
     pub(super) is_configured: bool,
     /// The time of the last data in either direction.
@@ -193,7 +194,7 @@ impl Association {
             has_lower_r1: false,
             accepts_lower_r1: false,
             r1s_left: 0,
-            made_at: None,
+            newer_than: None,
             is_configured: false,
             used_at: Instant::ZERO,
             heard_at: Instant::ZERO,

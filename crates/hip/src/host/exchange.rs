@@ -31,6 +31,8 @@ const LONGEST_ANSWERS: usize = 16 + 16 + 16 + 24 + 24;
 struct Accepted {
     identity: HostIdentity,
     keys: SessionKeys,
+    /// When the R1 was sent that it answers.
+    issued_at: Instant,
     /// The initiator's SPI.
     spi: u32,
     /// Its candidates.
@@ -118,9 +120,9 @@ impl Host {
         }
         let seen_at = arrival.via.map_or(packet.src, |via| via.from.0);
         let solved = self.responder.check(&self.local, now, &i2.packet, (packet.src, packet.dst), seen_at)?;
-        let made_at = self.associations.get(&peer).and_then(|association| association.made_at);
-        if made_at.is_some_and(|at| solved.issued_at < at) {
-            // The exchange began before the current association was established: it was delayed, or is a replay.
+        let newer_than = self.associations.get(&peer).and_then(|association| association.newer_than);
+        if newer_than.is_some_and(|at| solved.issued_at <= at) {
+            // The exchange began before that of the association: it was delayed, or is a replay.
             return Err(Dropped::Stale);
         }
         // Before Diffie-Hellman: a stranger without the secret causes no more work than one I2's puzzle.
@@ -197,7 +199,7 @@ impl Association {
     ) -> Result<(), Dropped> {
         let Origin { between, arrival, nat_mode } = origin;
         let has_checks = nat_mode == Some(NatTraversalMode::IceHipUdp);
-        let Accepted { identity, mut keys, spi: peer_spi, locators } = accepted;
+        let Accepted { identity, mut keys, issued_at, spi: peer_spi, locators } = accepted;
         let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
         let echo = find!(i2.packet, EchoRequestSigned).cloned().map(Parameter::EchoResponseSigned);
@@ -234,7 +236,7 @@ impl Association {
             answered: Some((covered, r2.clone())),
             close_nonce: None,
         }));
-        (self.made_at, self.used_at, self.heard_at) = (Some(now), now, now);
+        (self.newer_than, self.used_at, self.heard_at) = (Some(issued_at), now, now);
         self.peer_addresses.begin(between.1);
         self.reachability.reset();
         self.updates.begin(between.0);
@@ -284,7 +286,8 @@ fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, 
     verify_signature(i2, &identity)?;
     let (group, pair, public) = (solved.pair.group(), Arc::clone(solved.pair), solved.public.clone());
     let keys = SessionKeys { rhash, suite, group, cipher, pair, public, keymat, index, outbound, inbound };
-    Ok(Accepted { identity, keys, spi: info.new_spi, locators: locators.unwrap_or_default() })
+    let issued_at = solved.issued_at;
+    Ok(Accepted { identity, keys, issued_at, spi: info.new_spi, locators: locators.unwrap_or_default() })
 }
 
 /// The one choice of an I2, if it was offered.

@@ -289,7 +289,7 @@ impl Association {
             close_nonce: None,
         }));
         self.pending = None;
-        (self.made_at, self.used_at, self.heard_at) = (Some(now), now, now);
+        (self.newer_than, self.used_at, self.heard_at) = (Some(now), now, now);
         self.peer_addresses.begin(offer.between.1);
         self.reachability.reset();
         self.updates.begin(offer.between.0);
