@@ -5,11 +5,12 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Instant;
 
-use super::association::Association;
+use super::association::{Association, SessionKeys};
 use super::initiator::i1;
 use super::local::{Local, find, missing, push_echoes, unsigned_echoes, value, verify, verify_signature};
 use super::{CommandError, Dropped, Event, Failure, State};
 use crate::codec::{Builder, NotifyType, PacketType, Parameter, Received, kind};
+use crate::identity::HostIdentity;
 
 impl Association {
     /// Ends the association.
@@ -35,7 +36,8 @@ impl Association {
         Ok(())
     }
 
-    /// Handles a CLOSE: confirms it, also a retransmission.
+    /// Handles a CLOSE: confirms it, also a retransmission. In I2-SENT the peer has accepted the I2, and its R2 was lost (RFC 7401 section
+    /// 4.4.3, table 4).
     pub(super) fn handle_close(
         &mut self,
         local: &mut Local,
@@ -44,17 +46,17 @@ impl Association {
         between: (IpAddr, IpAddr),
     ) -> Result<(), Dropped> {
         let state = self.state;
-        let is_expected = matches!(state, State::R2Sent | State::Established | State::Closing | State::Closed);
-        let secured = self.secured.as_ref().filter(|_| is_expected).ok_or(Dropped::State { state })?;
-        verify(close, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
+        let (keys, identity) = self.keys().ok_or(Dropped::State { state })?;
+        verify(close, keys.rhash, &keys.inbound, identity)?;
         let echo = find!(close.packet, EchoRequestSigned).ok_or(missing(kind::ECHO_REQUEST_SIGNED))?;
         let mut ack = Builder::new(PacketType::CloseAck, local.hit, self.peer);
         ack.push(&Parameter::EchoResponseSigned(echo.clone()))?;
-        local.authenticate(&mut ack, secured.keys.rhash, &secured.keys.outbound)?;
+        local.authenticate(&mut ack, keys.rhash, &keys.outbound)?;
         push_echoes(&mut ack, unsigned_echoes(&close.packet));
         local.send_from(&ack, between.0, between.1);
         if state != State::Closed {
-            self.pending = None;
+            // The keys stay, also those of an I2: the CLOSE may be repeated.
+            (self.pending, self.solving) = (None, None);
             for spi in self.updates.forget() {
                 local.spis.remove(&spi);
             }
@@ -86,11 +88,8 @@ impl Association {
     /// Handles a NOTIFY: reports it to the owner if the signature is the peer's, unless it is a keep-alive. Never answered, and changes
     /// nothing, as it may be a replay (RFC 7401 section 5.3.6).
     pub(super) fn handle_notify(&self, local: &mut Local, notify: &Received) -> Result<(), Dropped> {
-        let state = self.state;
-        // In I2-SENT the responder's identity is known from R1.
-        let prospect = self.prospect.as_ref().map(|prospect| &prospect.offer.identity);
-        let identity = self.secured.as_ref().map(|secured| &secured.identity).or(prospect);
-        verify_signature(notify, identity.ok_or(Dropped::State { state })?)?;
+        let (_, identity) = self.keys().ok_or(Dropped::State { state: self.state })?;
+        verify_signature(notify, identity)?;
         for parameter in &notify.packet.parameters {
             if let Parameter::Notification(notification) = parameter
                 && notification.kind != NotifyType::NAT_KEEPALIVE
@@ -100,6 +99,12 @@ impl Association {
             }
         }
         Ok(())
+    }
+
+    /// The keys of the association, or of an I2 that is not confirmed, and the peer's identity.
+    fn keys(&self) -> Option<(&SessionKeys, &HostIdentity)> {
+        let of_i2 = self.prospect.as_ref().map(|prospect| (&prospect.keys, &prospect.offer.identity));
+        self.secured.as_ref().map(|secured| (&secured.keys, &secured.identity)).or(of_i2)
     }
 
     /// Back to UNASSOCIATED. The peer is remembered as long as an earlier I2 could be accepted.

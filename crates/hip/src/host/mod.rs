@@ -261,6 +261,7 @@ impl Host {
             }
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
+            let between = between.filter(|_| association.state != State::Closed);
             let is_unsent = had_none && association.state == State::I1Sent;
             if is_unsent || between.is_some_and(|(src, _)| !locators.contains(&src)) {
                 association.begin(&mut self.local, now);

@@ -24,6 +24,7 @@ mod rekey;
 mod relay;
 mod rendezvous;
 mod rules;
+mod states;
 mod support;
 mod update;
 mod update_rules;
