@@ -224,12 +224,12 @@ impl PeerAddresses {
         }
     }
 
-    /// The exchange took place there: the only active address.
+    /// The exchange took place there: the only active address. What the peer has announced, and for how long, belonged to the former
+    /// association.
     pub(super) fn begin(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
             (entry.status, entry.preferred, entry.is_doubtful) = (Status::Unverified, false, false);
-            entry.is_selected = false;
-            entry.allow_relaying();
+            (entry.is_selected, entry.expires_at, entry.traffic) = (false, None, LocatorTraffic::Both);
         }
         self.verify(address);
     }

@@ -70,7 +70,7 @@ fn an_i1_flood() {
 // Claim: Replays of any packet change nothing and are answered at most once; puzzles of others, easier ones and expired ones are
 // refused; the clock may jump.
 // Tests: `attacks::an_i2_does_not_survive_its_association`, `attacks::an_r1_of_an_earlier_generation_is_dropped`,
-// `attacks::puzzles_of_others_and_expired_ones`, `base_exchange::a_clock_that_jumps`
+// `attacks::puzzles_of_others_and_expired_ones`, `clock_jumps::jumps_ahead`
 #[test]
 fn replays_change_nothing() {
     let mut world = World::pair(30, Network::CLEAN, &quick());

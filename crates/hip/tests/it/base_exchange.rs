@@ -328,21 +328,6 @@ fn opportunistic_mode() {
     }
 }
 
-/// A clock that jumps ahead expires puzzles and associations, and does no harm.
-#[test]
-fn a_clock_that_jumps() {
-    let mut world = World::pair(34, Network::CLEAN, &quick());
-    world.connect(0);
-    world.run_for(Duration::from_millis(120));
-    world.now += Duration::from_secs(1 << 20);
-    world.run_for(Duration::from_secs(60));
-    if states(&world) != BOTH {
-        world.connect(0);
-        world.run_for(Duration::from_secs(60));
-    }
-    assert_eq!(states(&world), BOTH);
-}
-
 /// A complete association in Wireshark's view: nothing malformed, every checksum correct.
 #[test]
 fn tshark_finds_no_malformed_packet_in_an_association() {

@@ -5,6 +5,7 @@ mod base_exchange;
 mod by_hand;
 mod check_budget;
 mod checks_and_moves;
+mod clock_jumps;
 mod codec;
 mod connectivity;
 mod corpus;

@@ -14,6 +14,9 @@ use crate::support::{address, key, seeded, value_of};
 /// Far more steps than any scenario here needs.
 const MAX_STEPS: usize = 200_000;
 
+/// Two, and two servers.
+const MAX_HOSTS: usize = 4;
+
 /// The network's treatment of packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network {
@@ -34,6 +37,8 @@ pub(crate) type Tamper = Box<dyn FnMut(&mut Packet) -> bool>;
 
 pub(crate) struct World {
     pub(crate) now: Instant,
+    /// How far each host's clock is ahead of the world's.
+    pub(crate) ahead: [Duration; MAX_HOSTS],
     pub(crate) hosts: Vec<Host>,
     /// The addresses of each host.
     pub(crate) places: Vec<Vec<IpAddr>>,
@@ -53,6 +58,8 @@ pub(crate) struct World {
     pub(crate) dropped: Vec<(usize, Dropped)>,
     /// A test's manipulation of packets in flight.
     pub(crate) tamper: Option<Tamper>,
+    /// Whether owners answer an UPDATE of an association that their host does not have ([`Host::call_back`]).
+    pub(crate) calls_back: bool,
     /// Whether packets are carried in UDP, on port 10500 at both ends.
     pub(crate) is_in_udp: bool,
     /// The contents of ESP that crossed the network, with the receiving host.
@@ -69,6 +76,7 @@ impl World {
         let hosts = keys.map(|(algorithm, key_seed)| host(algorithm, key_seed, seed, config));
         let mut world = Self {
             now: Instant::from_secs(1000),
+            ahead: [Duration::ZERO; MAX_HOSTS],
             hosts: hosts.into(),
             places: vec![vec![address("192.0.2.1")], vec![address("198.51.100.2")]],
             network,
@@ -82,6 +90,7 @@ impl World {
             events: Vec::new(),
             dropped: Vec::new(),
             tamper: None,
+            calls_back: false,
             is_in_udp: false,
             got: Vec::new(),
         };
@@ -121,6 +130,11 @@ impl World {
         self.hosts[index].add_peer(peer, &places[other]);
     }
 
+    /// The time on a host's clock.
+    pub(crate) fn clock(&self, index: usize) -> Instant {
+        self.now + self.ahead[index]
+    }
+
     pub(crate) fn hit(&self, index: usize) -> Hit {
         self.hosts[index].hit()
     }
@@ -130,8 +144,8 @@ impl World {
     }
 
     pub(crate) fn connect(&mut self, index: usize) {
-        let peer = self.hit(1 - index);
-        self.hosts[index].connect(self.now, peer).unwrap();
+        let (now, peer) = (self.clock(index), self.hit(1 - index));
+        self.hosts[index].connect(now, peer).unwrap();
         self.collect();
     }
 
@@ -159,8 +173,8 @@ impl World {
     /// Moves a host to other addresses, or to none.
     pub(crate) fn move_to(&mut self, index: usize, places: &[&str]) {
         self.places[index] = places.iter().map(|place| address(place)).collect();
-        let places = self.places[index].clone();
-        self.hosts[index].set_locators(self.now, &places);
+        let (now, places) = (self.clock(index), self.places[index].clone());
+        self.hosts[index].set_locators(now, &places);
         self.collect();
     }
 
@@ -189,7 +203,10 @@ impl World {
                 return;
             }
             let arrival = self.flying.keys().next().map(|(at, _)| *at);
-            let deadline = self.hosts.iter().filter_map(Host::poll_timeout).min().map(|at| at.max(self.now));
+            let deadlines = self.hosts.iter().zip(self.ahead);
+            let deadlines =
+                deadlines.filter_map(|(host, ahead)| Some(host.poll_timeout()?.max(self.now + ahead) - ahead));
+            let deadline = deadlines.min();
             let next = arrival.into_iter().chain(deadline).min().unwrap_or(end);
             if next > end {
                 self.now = end;
@@ -204,8 +221,8 @@ impl World {
                 let ((_, _), packet) = self.flying.pop_first().unwrap();
                 self.deliver(&packet);
             } else {
-                for host in &mut self.hosts {
-                    host.handle_timeout(next);
+                for (host, ahead) in self.hosts.iter_mut().zip(self.ahead) {
+                    host.handle_timeout(next + ahead);
                 }
             }
             self.collect();
@@ -215,21 +232,27 @@ impl World {
 
     pub(crate) fn deliver(&mut self, packet: &Packet) {
         let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) else { return };
+        let now = self.clock(index);
         match &packet.payload {
             Payload::Esp(_) => {
                 let host = &mut self.hosts[index];
-                match host.open(self.now, packet) {
+                match host.open(now, packet) {
                     Ok(opened) => self.got.extend(opened.inner.map(|inner| (index, value_of(inner)))),
-                    Err(_) => _ = host.relay(self.now, packet),
+                    Err(_) => _ = host.relay(now, packet),
                 }
             }
             _ => {
                 let host = &mut self.hosts[index];
                 let handled = match self.is_in_udp {
-                    true => host.handle_packet_in_udp(self.now, packet, 10_500),
-                    false => host.handle_packet(self.now, packet),
+                    true => host.handle_packet_in_udp(now, packet, 10_500),
+                    false => host.handle_packet(now, packet),
                 };
                 if let Err(dropped) = handled {
+                    let received = HipPacket::parse(packet).map(|it| it.packet).ok();
+                    let update = received.filter(|it| self.calls_back && it.kind == PacketType::Update);
+                    if let Some(update) = update.filter(|_| matches!(dropped, Dropped::State { .. })) {
+                        let _ = host.call_back(now, update.sender, (packet.dst, packet.src));
+                    }
                     self.dropped.push((index, dropped));
                 }
             }
@@ -294,12 +317,13 @@ impl World {
         let (src, dst) = (self.hit(from), self.hit(1 - from));
         let payload = Payload::Other { protocol: 253, payload: bytes::Bytes::from_static(b"data") };
         let inner = Packet::new(src.0.into(), dst.0.into(), payload);
-        let outer = self.hosts[from].seal(self.now, &inner).map_err(|error| format!("not sealed: {error}"))?;
+        let now = [from, 1 - from].map(|index| self.clock(index));
+        let outer = self.hosts[from].seal(now[0], &inner).map_err(|error| format!("not sealed: {error}"))?;
         let to = self.places.iter().position(|places| places.contains(&outer.dst));
         if to != Some(1 - from) {
             return Err(format!("went to {}", outer.dst));
         }
-        let opened = self.hosts[1 - from].open(self.now, &outer).map_err(|error| format!("not opened: {error}"))?;
+        let opened = self.hosts[1 - from].open(now[1], &outer).map_err(|error| format!("not opened: {error}"))?;
         assert_eq!(opened.inner.map(value_of), Some(inner));
         Ok(())
     }

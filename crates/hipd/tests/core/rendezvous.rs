@@ -86,7 +86,9 @@ impl World {
     fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         for _ in 0..100_000 {
-            let Some((next, is_arrival)) = next_step(&self.flying, &self.hosts, self.now, end) else {
+            let Some((next, is_arrival)) =
+                next_step(&self.flying, self.hosts.iter().filter_map(Core::poll_timeout), self.now, end)
+            else {
                 self.now = end;
                 return;
             };

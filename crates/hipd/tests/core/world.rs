@@ -21,12 +21,12 @@ pub(crate) fn address(text: &str) -> IpAddr {
 /// When the next packet arrives or the next deadline of a host passes, and whether it is a packet; `None` if neither is before `end`.
 pub(crate) fn next_step(
     flying: &BTreeMap<(Instant, u64), Packet>,
-    hosts: &[Core],
+    deadlines: impl Iterator<Item = Instant>,
     now: Instant,
     end: Instant,
 ) -> Option<(Instant, bool)> {
     let arrival = flying.keys().next().map(|(at, _)| *at);
-    let deadline = hosts.iter().filter_map(Core::poll_timeout).min().map(|at| at.max(now));
+    let deadline = deadlines.min().map(|at| at.max(now));
     let next = arrival.into_iter().chain(deadline).min().filter(|next| *next < end)?;
     Some((next, arrival == Some(next)))
 }
@@ -37,6 +37,8 @@ fn key(index: usize) -> KeyPair {
 
 pub(crate) struct World {
     pub(crate) now: Instant,
+    /// How far each host's clock is ahead of the world's.
+    pub(crate) ahead: [Duration; 2],
     pub(crate) hosts: Vec<Core>,
     pub(crate) places: Vec<Vec<IpAddr>>,
     /// Whether each host has the other one in its file of peers.
@@ -70,6 +72,7 @@ impl World {
     pub(crate) fn new(seed: u64, via: Via, knows: [bool; 2]) -> Self {
         let mut world = Self {
             now: Instant::from_secs(1000),
+            ahead: [Duration::ZERO; 2],
             hosts: Vec::new(),
             places: vec![vec![address("192.0.2.1")], vec![address("198.51.100.2")]],
             knows,
@@ -108,6 +111,10 @@ impl World {
         let mut config = CoreConfig::default();
         config.host.r1_counter = r1_counter;
         Core::new(key(index), config, Box::new(PredictableRng::new(Rng::new(self.starts * 1000 + index as u64))))
+    }
+
+    fn clock(&self, index: usize) -> Instant {
+        self.now + self.ahead[index]
     }
 
     pub(crate) fn hit(&self, index: usize) -> Hit {
@@ -164,7 +171,8 @@ impl World {
     pub(crate) fn move_to(&mut self, index: usize, places: &[&str]) {
         self.places[index] = places.iter().map(|place| address(place)).collect();
         let places = self.places[index].clone();
-        self.hosts[index].set_locators(self.now, &places);
+        let now = self.clock(index);
+        self.hosts[index].set_locators(now, &places);
         self.collect();
     }
 
@@ -173,7 +181,8 @@ impl World {
         let (src, dst) = (self.hit(from), self.hit(1 - from));
         let payload = Bytes::copy_from_slice(&number.to_be_bytes());
         let packet = Packet::new(src.0.into(), dst.0.into(), Udp { src_port: 1000, dst_port: 2000, payload });
-        self.hosts[from].handle_inner(self.now, packet.clone());
+        let now = self.clock(from);
+        self.hosts[from].handle_inner(now, packet.clone());
         self.collect();
         packet
     }
@@ -191,7 +200,10 @@ impl World {
         let end = self.now + time;
         self.collect();
         for _ in 0..MAX_STEPS {
-            let Some((next, is_arrival)) = next_step(&self.flying, &self.hosts, self.now, end) else {
+            let deadlines = self.hosts.iter().zip(self.ahead);
+            let deadlines =
+                deadlines.filter_map(|(host, ahead)| Some(host.poll_timeout()?.max(self.now + ahead) - ahead));
+            let Some((next, is_arrival)) = next_step(&self.flying, deadlines, self.now, end) else {
                 self.now = end;
                 return;
             };
@@ -200,8 +212,8 @@ impl World {
                 let (_, packet) = self.flying.pop_first().unwrap();
                 self.deliver(packet);
             } else {
-                for host in &mut self.hosts {
-                    host.handle_timeout(next);
+                for (host, ahead) in self.hosts.iter_mut().zip(self.ahead) {
+                    host.handle_timeout(next + ahead);
                 }
             }
             self.collect();
@@ -229,7 +241,8 @@ impl World {
         if let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) {
             // As bytes, which cross a network.
             let packet = Packet::parse(packet.emit().unwrap()).unwrap();
-            self.hosts[index].handle_network(self.now, packet);
+            let now = self.clock(index);
+            self.hosts[index].handle_network(now, packet);
         }
     }
 
