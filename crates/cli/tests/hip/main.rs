@@ -20,6 +20,7 @@ mod plain;
 mod proxy;
 mod servers;
 mod talk;
+mod top;
 mod transfer;
 mod wireshark;
 mod with_agent;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         with_agent::TESTS,
         invite::TESTS,
         talk::TESTS,
+        top::TESTS,
         narrow::TESTS,
         wireshark::TESTS,
         multipath::TESTS,

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use holdover_testbed::harness::skip;
@@ -159,6 +160,7 @@ fn programs_that_know_ipv4_only_talk() {
     let hit = IpAddr::from(server.hit());
     let hosts = mobile.ok("peer list --hosts");
     assert!(hosts.contains(&format!("{hit} server\n{lsi} server\n")), "{hosts}");
+    assert_eq!(resolved(&network.mobile, &place, &hosts, "server"), [hit, lsi]);
     let own: IpAddr = "100.96.0.1".parse().unwrap();
     let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     // The ends may disagree about the version, and a listener of IPv6 takes both.
@@ -196,6 +198,24 @@ fn programs_that_know_ipv4_only_talk() {
     server.ok("down");
     server.up("--no-lsi");
     assert!(server.peer()["lsi"].is_null() && !server.ok("status").contains("in IPv4"));
+}
+
+/// The addresses of a name in IPv6 and in IPv4, as the C library reads them from these lines in place of `/etc/hosts`.
+fn resolved(namespace: &Namespace, place: &Place, hosts: &str, name: &str) -> Vec<IpAddr> {
+    let file = place.0.join("hosts");
+    std::fs::write(&file, hosts).unwrap();
+    let lookup = format!(
+        "mount --bind {} /etc/hosts && getent -s files ahostsv6 {name} && getent -s files ahostsv4 {name}",
+        file.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &lookup]);
+    let output = namespace.enter(|| command.output().unwrap()).unwrap();
+    let found = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{found}{}", String::from_utf8_lossy(&output.stderr));
+    let mut found: Vec<IpAddr> = found.lines().map(|it| it.split(' ').next().unwrap().parse().unwrap()).collect();
+    found.dedup();
+    found
 }
 
 /// The kernel passes the daemon's ICMP error to the program: its source is not an address of this host.
