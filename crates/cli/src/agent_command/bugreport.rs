@@ -128,7 +128,7 @@ impl Written {
             let _ = writeln!(text, "  {file}");
         }
         let addresses = if self.masked {
-            "Addresses of hosts are replaced by names; names of interfaces, programs and users are not."
+            "Addresses of hosts are replaced by names, MAC addresses in names of interfaces too; names of programs and users are not."
         } else {
             "Addresses of hosts are in it."
         };

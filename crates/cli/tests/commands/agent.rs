@@ -111,7 +111,8 @@ fn hooks_forward_events_to_the_agent() {
 }
 
 // Claim: A bug report has every file, and addresses only on request.
-// Tests: `masking::addresses_have_names_and_everything_else_stays`
+// Tests: `masking::addresses_have_names_and_everything_else_stays`,
+// `masking::an_interface_named_by_its_mac_address_has_the_name_of_the_address`
 fn a_bug_report_has_what_is_needed_and_no_addresses() {
     let place = Place::new("agent-bugreport");
     place.write("rules.toml", "[[flow]]\nremote = \"192.0.2.0/24\"\nhold = \"4h\"\n");
