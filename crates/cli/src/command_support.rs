@@ -57,18 +57,19 @@ pub(crate) fn print_note(text: &dyn Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Prints why a command failed: a line on standard error, or under `--json` an object with the key `error` on standard output.
+/// Prints why a command failed: a line on standard error, or under `--json` an object with the key `error` on standard output, which is a
+/// line too: some commands print a line for each of their results.
 pub(crate) fn print_error(error: &dyn Display) {
     if errors_are_json() {
-        print_json(&error_object(error));
+        print(&error_line(error));
     } else {
         print_note(&format_args!("error: {error}"));
     }
 }
 
 /// An error under `--json`.
-fn error_object(error: &dyn Display) -> serde_json::Value {
-    serde_json::json!({ "error": error.to_string() })
+fn error_line(error: &dyn Display) -> String {
+    format!("{}\n", serde_json::json!({ "error": error.to_string() }))
 }
 
 /// Prints that a command was interrupted, and which results it has kept.
@@ -152,7 +153,7 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
             // Below the progress bar.
             print_note(&format_args!("\n{text}"));
         } else if begin_output(Writer::Signals) {
-            write_out(format!("{:#}\n", error_object(&text)).as_bytes());
+            write_out(error_line(&text).as_bytes());
         }
         std::process::exit(INTERRUPTED.into());
     })?;

@@ -1,5 +1,6 @@
 //! `holdover explain`.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
@@ -223,26 +224,60 @@ fn inputs_that_cannot_be_explained_give_one_error() {
     }
 }
 
-// Claim: Errors under `--json` are JSON, interruptions too. A number outside its range is refused in plain words.
+// Claim: Errors of every command that has `--json` are one line of JSON, interruptions too. A number outside its range is refused in plain words.
 // Tests: `explain::inputs_that_cannot_be_explained_give_one_error`, `reproduce::invalid_papers_and_directories_are_refused`,
 // `run::an_interrupted_run_leaves_nothing_behind`, `sweep::a_resumed_sweep_has_the_results_of_an_uninterrupted_one`,
 // `kernel::an_interrupted_matrix_says_what_was_kept`,
 // `command_support::tests::a_number_outside_its_range_is_refused_in_plain_words`
 fn errors_under_json_are_json_for_every_command() {
+    const RANGE: &str = "expected a whole number from 1 to ";
     let place = Place::with_scenario("json-errors", &SCENARIO.replace("[[flow]]", "[[flaw]]"));
-    for (command, says) in [
-        ("run short.toml --json", "flaw"),
-        ("sweep short.toml --json", "flaw"),
-        ("run nowhere.toml --json", "nowhere.toml"),
-        ("run short.toml --json --jobs 0", "expected a whole number from 1 to 1024"),
-        ("packetdrill nowhere --json", "nowhere"),
-        ("conformance --json --only nothing-like-it", "nothing-like-it"),
-        ("reproduce no-such-paper --json", "no-such-paper"),
-        ("explain --json", "required"),
-    ] {
-        let ended = place.run(command);
-        assert_eq!(ended.code, Some(2), "{command}: {}{}", ended.out, ended.err);
+    let cases = [
+        ("agent actions", "--socket no.sock", 1, "no.sock"),
+        ("agent bugreport", "--socket no.sock --out short.toml", 1, "short.toml"),
+        ("agent check", "nowhere.toml", 2, "nowhere.toml"),
+        ("agent status", "--socket no.sock", 1, "no.sock"),
+        ("agent test", "--no-such-option", 2, "--no-such-option"),
+        ("bench", "no-such-measure", 2, "no-such-measure"),
+        ("conformance", "--only nothing-like-it", 2, "nothing-like-it"),
+        ("demo", "--simulated --out short.toml", 2, "short.toml"),
+        ("doctor", "--for toaster", 2, "toaster"),
+        ("explain", "", 2, "required"),
+        ("gateway check", "nowhere.toml", 2, "nowhere.toml"),
+        ("gateway demo", "--cluster 1", 2, "expected a whole number from 2 to 8"),
+        ("gateway mobiles", "--socket no.sock", 1, "no.sock"),
+        ("gateway status", "--socket no.sock", 1, "no.sock"),
+        ("hip id", "--dir nowhere", 1, "nowhere"),
+        ("hip peer add", "peer no-hit", 2, "no-hit"),
+        ("hip peer list", "--dir short.toml", 1, "short.toml"),
+        ("hip ping", "nobody --dir nowhere", 2, "nobody"),
+        ("hip proxy list", "--dir short.toml", 1, "short.toml"),
+        ("hip status", "--socket no.sock", 1, "no.sock"),
+        ("kernel-matrix", "--jobs 0", 2, RANGE),
+        ("packetdrill", "nowhere", 2, "nowhere"),
+        ("reproduce", "no-such-paper", 2, "no-such-paper"),
+        ("run", "short.toml", 2, "flaw"),
+        ("run", "nowhere.toml", 2, "nowhere.toml"),
+        ("run", "short.toml --jobs 0", 2, RANGE),
+        ("scenario check", "", 2, "required"),
+        ("scenario list", "--no-such-option", 2, "--no-such-option"),
+        ("sweep", "short.toml", 2, "flaw"),
+    ];
+    // All commands, from the program's own arguments: the man pages are made of them.
+    place.run("man pages").well();
+    let page = |name: &String| fs::read_to_string(place.path("pages").join(format!("{name}.1"))).unwrap();
+    let has_json = |name: &String| page(name).split(".SH EXAMPLES").next().unwrap().contains(r"\fB\-\-json\fR");
+    let pages = fs::read_dir(place.path("pages")).unwrap().map(|entry| entry.unwrap().path());
+    let names = pages.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned());
+    let having: BTreeSet<String> = names.filter(has_json).collect();
+    let tried = cases.iter().map(|(command, ..)| format!("holdover-{}", command.replace(' ', "-"))).collect();
+    assert_eq!(having, tried, "every command with --json is tried");
+
+    for (command, arguments, code, says) in cases {
+        let ended = place.run(&format!("{command} --json {arguments}"));
+        assert_eq!(ended.code, Some(code), "{command}: {}{}", ended.out, ended.err);
         assert!(ended.json()["error"].as_str().unwrap().contains(says), "{command}: {}", ended.out);
+        assert_eq!(ended.out.lines().count(), 1, "{command}: {}", ended.out);
         assert!(!ended.err.contains("error:"), "{command}: {}", ended.err);
     }
 }
