@@ -45,6 +45,9 @@ pub struct FlowMetrics {
     pub to: String,
     /// The outcome.
     pub status: StatusName,
+    /// Whether the flow has no end of its own, as exchanges without a count and datagrams: it lasts as long as the run.
+    #[serde(default)]
+    pub endless: bool,
     /// The error of a failed flow.
     pub error: Option<String>,
     /// The time of its start.
@@ -191,6 +194,7 @@ impl FlowMetrics {
             from: name(config.from),
             to: name(config.to),
             status,
+            endless: !config.is_finite(),
             error,
             started_at_s: report.started_at.as_secs_f64(),
             connected_at_s: report.connected_at.map(Instant::as_secs_f64),

@@ -60,10 +60,8 @@ const COLUMNS: [Column; 14] = [
 
 /// The outcome of a flow in words, and whether it is bad.
 pub(crate) fn status(flow: &FlowMetrics) -> (&'static str, bool) {
-    // Request-response exchanges and datagrams last as long as the run.
-    let is_endless = flow.exchanges.is_some() || (flow.sender.is_none() && flow.receiver.is_none());
     match flow.status {
-        StatusName::Unfinished if is_endless => ("to the end", false),
+        StatusName::Unfinished if flow.endless => ("to the end", false),
         StatusName::Unfinished | StatusName::Failed => (flow.status.name(), true),
         StatusName::Completed => (flow.status.name(), false),
     }

@@ -79,8 +79,15 @@ fn flow_story(variant: &VariantSummary, flow: &FlowMetrics, summary: &Summary, s
 
 fn outcome(flow: &FlowMetrics) -> String {
     if let Some(exchanges) = &flow.exchanges {
+        let ending = match (flow.status, &flow.error) {
+            (StatusName::Failed, Some(error)) => format!("; failed after {}: {error}", seconds(flow.duration_s)),
+            (StatusName::Unfinished, _) if !flow.endless => {
+                format!("; unfinished when the run ended after {}", seconds(flow.duration_s))
+            }
+            _ => String::new(),
+        };
         return format!(
-            "{} of request and answer, half of them within {}, 95 of 100 within {}, the longest {}",
+            "{} of request and answer, half of them within {}, 95 of 100 within {}, the longest {}{ending}",
             counted(exchanges.count, "exchange"),
             seconds(exchanges.median_s),
             seconds(exchanges.p95_s),
@@ -230,6 +237,7 @@ mod tests {
             from: "server".into(),
             to: "mobile".into(),
             status: StatusName::Completed,
+            endless: false,
             error: None,
             started_at_s: 0.0,
             connected_at_s: Some(0.05),

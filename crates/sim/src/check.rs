@@ -8,7 +8,7 @@ use holdover_link::cell::Motion;
 use crate::app;
 use crate::config::{Addresses, FlowConfig, Role, WorldConfig};
 use crate::error::WorldError;
-use crate::flow::{MAX_FLOWS, is_finite};
+use crate::flow::MAX_FLOWS;
 use crate::ids::NodeId;
 use crate::layer2::LinkKind;
 use crate::link_mtu;
@@ -477,7 +477,7 @@ fn check_flows(config: &WorldConfig) -> Result<(), WorldError> {
         }
         app::check(flow)?;
     }
-    if config.time_limit == Instant::FAR_FUTURE && !config.flows.iter().any(is_finite) {
+    if config.time_limit == Instant::FAR_FUTURE && !config.flows.iter().any(FlowConfig::is_finite) {
         return Err(WorldError::NoEnd);
     }
     Ok(())

@@ -356,6 +356,17 @@ pub struct FlowConfig {
     pub ipv6: bool,
 }
 
+impl FlowConfig {
+    /// Whether the flow ends by itself. A run does not wait for the others: they last as long as it does.
+    pub const fn is_finite(&self) -> bool {
+        match self.traffic {
+            Traffic::Bulk(_) => true,
+            Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
+            Traffic::OnOff(_) => false,
+        }
+    }
+}
+
 /// The traffic of an application.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Traffic {

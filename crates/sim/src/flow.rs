@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{Connection, ConnectionError, ConnectionId, Counters};
 
-use crate::config::{FlowConfig, OnOff, Opener, RequestResponse, Traffic};
+use crate::config::{FlowConfig, OnOff, Opener, Traffic};
 use crate::ids::{FlowId, NodeId};
 use crate::network::Way;
 
@@ -129,15 +129,6 @@ pub(crate) const FIRST_PORT: u16 = 1024;
 /// The most flows of a world: their ports are below the dynamic ports (RFC 6335 section 6).
 pub(crate) const MAX_FLOWS: usize = 49_152 - FIRST_PORT as usize;
 
-/// Whether a flow ends by itself: the run does not wait for the others.
-pub(crate) fn is_finite(flow: &FlowConfig) -> bool {
-    match flow.traffic {
-        Traffic::Bulk(_) => true,
-        Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
-        Traffic::OnOff(_) => false,
-    }
-}
-
 /// One end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
@@ -256,7 +247,7 @@ impl Flow {
 
     /// Whether the run waits for it.
     pub(crate) fn is_finite(&self) -> bool {
-        is_finite(&self.config)
+        self.config.is_finite()
     }
 
     /// TCP has taken this many bytes of the data of the application at `end`.

@@ -2,9 +2,12 @@
 
 use std::fs;
 
+use holdover_base::{ByteCount, Duration, Instant};
+use holdover_link::{Loss, Outage, Outages};
 use holdover_report::html::Page;
 use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
 use holdover_report::{RecorderOptions, ResultsDir, Summary, VariantSummary};
+use holdover_sim::{RequestResponse, Traffic};
 use holdover_tcp::Profile;
 
 use crate::worlds::{empty_dir, record, train};
@@ -124,6 +127,56 @@ fn a_page_says_of_each_flow_what_happened() {
     let page = Page { summary: &summary, scenario: "", progress: None, plots: &[Vec::new()], files: &[] }.to_html();
     for flow in ["first", "other"] {
         assert_eq!(page.matches(&format!("<p><b>{flow}</b>: ")).count(), 1, "{flow}");
+    }
+}
+
+/// Exchanges over a link that goes away for good at `down`.
+fn exchanges_until(down: Instant, count: Option<u64>) -> VariantSummary {
+    let mut config = train(Profile::Linux6Cubic, 1);
+    config.time_limit = Instant::from_secs(5);
+    let link = &mut config.links[1];
+    for direction in [&mut link.forward, &mut link.backward] {
+        direction.loss = Loss::None;
+        direction.outages = Outages::List(vec![Outage { down, up: Instant::from_secs(60) }]);
+    }
+    config.flows[0].traffic = Traffic::RequestResponse(RequestResponse {
+        request: ByteCount(300),
+        response: ByteCount(4_000),
+        think: Duration::from_secs(1),
+        count,
+    });
+    let dir = empty_dir(&format!("exchanges-{count:?}-{}", down.as_secs_f64()));
+    VariantSummary::new("cubic", "cubic", &record(config, &dir, &RecorderOptions::default()))
+}
+
+// Claim: A flow with a number of exchanges that hangs is called unfinished; one without an end is not, even if no exchange was completed.
+#[test]
+fn a_flow_is_unfinished_if_it_has_an_end_that_it_has_not_reached() {
+    let (later, at_once) = (Instant::from_millis(1_000), Instant::from_millis(100));
+    for (down, count, exchanges, status, is_bad) in [
+        (later, Some(5), 1, "unfinished", true),
+        (at_once, Some(5), 0, "unfinished", true),
+        (later, None, 1, "to the end", false),
+        (at_once, None, 0, "to the end", false),
+    ] {
+        let variant = exchanges_until(down, count);
+        let flow = &variant.flows[0];
+        let completed = flow.exchanges.map_or(0, |exchanges| exchanges.count);
+        assert_eq!((completed, flow.endless), (exchanges, count.is_none()), "{count:?}");
+        let summary = Summary {
+            name: "exchanges".into(),
+            title: "Exchanges".into(),
+            description: String::new(),
+            version: "0.1.0".into(),
+            seed: 1,
+            variants: vec![variant],
+        };
+        let text = summary.to_text(200);
+        assert!(text.contains(status), "{count:?}: {text}");
+        let page = Page { summary: &summary, scenario: "", progress: None, plots: &[Vec::new()], files: &[] }.to_html();
+        let class = if is_bad { " class=\"bad\"" } else { "" };
+        assert!(page.contains(&format!("<td{class}>{status}</td>")), "{count:?}");
+        assert_eq!(page.contains("; unfinished when the run ended"), is_bad && exchanges > 0, "{count:?}");
     }
 }
 
