@@ -1,6 +1,5 @@
 //! `holdover doctor`: what this kernel and this user allow, and what to do about it.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
 
 use crate::command_support::{print, print_json};
+use crate::text_table::{Layout, laid_out, paragraph};
 
 /// Arguments of `holdover doctor`.
 #[derive(Args, Debug)]
@@ -255,18 +255,17 @@ impl Diagnosis {
     }
 
     fn text(&self) -> String {
-        let mut text = String::new();
-        for line in &self.checks {
+        let row = |line: &Line| {
             let mark = if line.fine { "ok" } else { "--" };
             let fix = line.fix.as_ref().map(|fix| format!("; fix: {fix}")).unwrap_or_default();
             let without = line.without.filter(|_| !line.fine).map(|lost| format!("; without it {lost}"));
-            let _ = writeln!(text, "{mark}  {:<19} {}{}{fix}", line.name, line.found, without.unwrap_or_default());
-        }
-        text.push('\n');
-        for answer in &self.uses {
-            let _ = writeln!(text, "{}", answer.text);
-        }
-        text
+            let found = format!("{}{}{fix}", line.found, without.unwrap_or_default());
+            [mark.to_owned(), line.name.to_owned(), found]
+        };
+        let layout = Layout { has_sentences: true, headless: true, ..Layout::default() };
+        let checks = laid_out(["", "check", "found"], layout, self.checks.iter().map(row));
+        let uses: String = self.uses.iter().map(|answer| paragraph(&answer.text)).collect();
+        format!("{checks}\n{uses}")
     }
 }
 

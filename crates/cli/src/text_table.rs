@@ -9,6 +9,10 @@ pub(crate) struct Layout<'a> {
     pub(crate) given_up: &'a [usize],
     /// The numbers of the columns that are aligned on the right.
     pub(crate) right: &'a [usize],
+    /// The last column has sentences: it is broken into lines, before columns are given up, as long as that leaves it some room.
+    pub(crate) has_sentences: bool,
+    /// The names of the columns are not printed above them.
+    pub(crate) headless: bool,
 }
 
 /// A table of these columns.
@@ -32,35 +36,49 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     within(rows, Layout::default(), table_width())
 }
 
+/// A text as lines that are as wide as the terminal at most.
+pub(crate) fn paragraph(text: &str) -> String {
+    wrap(text, table_width().unwrap_or(usize::MAX)).into_iter().map(|line| line + "\n").collect()
+}
+
 /// The greatest width of a table.
 pub(crate) fn table_width() -> Option<usize> {
     // Unit tests compare whole tables, independent of the terminal.
     if cfg!(test) { None } else { terminal_width() }
 }
 
-/// Each column is as wide as its widest cell. A table that is wider than `limit` loses columns as `layout` says, and a line below it names
-/// them. If that does not suffice, each row becomes a block with a line for each cell, and nothing is left out.
+/// The blanks between two columns.
+const GAP: usize = 2;
+
+/// Each column is as wide as its widest cell. A table that is wider than `limit` is broken within its last column, or loses columns, as `layout`
+/// says, and a line below it names them. If that does not suffice, each row becomes a block with a line for each cell, and nothing is left out.
 fn within(rows: &[Vec<String>], layout: Layout<'_>, limit: Option<usize>) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| len(cell)).max().unwrap_or(0);
+    let printed = rows.get(usize::from(layout.headless)..).unwrap_or_default();
+    let cells = |column: usize| printed.iter().filter_map(move |row| row.get(column));
+    let width = |column: usize| cells(column).map(|cell| len(cell)).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count).map(width).collect();
     let mut shown: Vec<usize> = (0..count).collect();
     let mut given_up = layout.given_up.iter();
+    let room = limit.unwrap_or(usize::MAX);
     loop {
-        let lines: Vec<String> = rows.iter().map(|row| side_by_side(row, &shown, &widths, layout.right)).collect();
-        let Some(limit) = limit.filter(|&limit| lines.iter().any(|line| len(line) > limit)) else {
+        let lines: Vec<String> = printed.iter().map(|row| side_by_side(row, &shown, &widths, layout.right)).collect();
+        let exceeded = limit.filter(|&limit| lines.iter().any(|line| len(line) > limit));
+        let whole = match exceeded {
+            None => Some(lines),
+            Some(limit) if layout.has_sentences => broken(printed, &shown, &widths, layout.right, limit),
+            Some(_) => None,
+        };
+        if let Some(lines) = whole {
             let missing = (0..count).filter(|column| !shown.contains(column)).filter_map(|column| rows[0].get(column));
             let missing: Vec<&str> = missing.map(String::as_str).collect();
-            let mut text: String = lines.into_iter().map(|line| line + "\n").collect();
-            if !missing.is_empty() {
-                let note = format!("no room for {}", missing.join(", "));
-                text.extend(wrap(&note, limit.unwrap_or(usize::MAX)).into_iter().map(|line| line + "\n"));
-            }
-            return text;
-        };
+            let note = format!("no room for {}", missing.join(", "));
+            let note = if missing.is_empty() { Vec::new() } else { wrap(&note, room) };
+            return lines.into_iter().chain(note).map(|line| line + "\n").collect();
+        }
         match (given_up.next(), rows) {
             (Some(column), _) => shown.retain(|shown| shown != column),
-            (None, [names, rows @ ..]) => return rows.iter().map(|row| block(names, row, limit)).collect(),
+            (None, [names, rows @ ..]) => return rows.iter().map(|row| block(names, row, room)).collect(),
             (None, []) => return String::new(),
         }
     }
@@ -72,7 +90,33 @@ fn side_by_side(row: &[String], shown: &[usize], widths: &[usize], right: &[usiz
         let (cell, width) = (row.get(column)?, widths[column]);
         Some(if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:width$}") })
     });
-    cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned()
+}
+
+/// The rows with the last column broken into lines, so that none is wider than `limit`; `None` if it has no room for that.
+fn broken(
+    rows: &[Vec<String>],
+    shown: &[usize],
+    widths: &[usize],
+    right: &[usize],
+    limit: usize,
+) -> Option<Vec<String>> {
+    const LEAST_ROOM: usize = 24;
+    let (&last, others) = shown.split_last()?;
+    let beside: usize = others.iter().map(|&column| widths[column] + GAP).sum();
+    let room = limit.checked_sub(beside).filter(|&room| room >= LEAST_ROOM)?;
+    let mut lines = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut line = row.clone();
+        for part in wrap(row.get(last).map_or("", String::as_str), room) {
+            if let Some(cell) = line.get_mut(last) {
+                *cell = part;
+            }
+            lines.push(side_by_side(&line, shown, widths, right));
+            line = vec![String::new(); row.len()];
+        }
+    }
+    Some(lines)
 }
 
 /// A row as a block of lines of at most `limit` characters, unless `limit` is too small for any: the first cell, and below it the others,
@@ -155,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_table_that_is_too_wide_loses_columns_and_names_them() {
-        let layout = Layout { given_up: &[2, 3], right: &[2] };
+        let layout = Layout { given_up: &[2, 3], right: &[2], ..Layout::default() };
         let whole = "link   state  since  note\nwlan0  up       3 s\neth0   down    12 s  there is no carrier\n";
         assert_eq!(within(&rows(), layout, None), whole);
         assert_eq!(within(&rows(), layout, Some(40)), whole);
@@ -185,13 +229,30 @@ mod tests {
     }
 
     #[test]
+    fn sentences_are_broken_within_the_last_column() {
+        let mut rows = rows();
+        rows[1][3] = "associated, and the signal is strong enough".to_owned();
+        let layout = Layout { has_sentences: true, headless: true, given_up: &[2], right: &[] };
+        let broken = "wlan0  up    3 s   associated, and the signal\n                   is strong enough\n\
+                      eth0   down  12 s  there is no carrier\n";
+        assert_eq!(within(&rows, layout, Some(45)), broken);
+        let fewer = "wlan0  up    associated, and the signal\n             is strong enough\n\
+                     eth0   down  there is no carrier\nno room for since\n";
+        assert_eq!(within(&rows, layout, Some(40)), fewer);
+        assert!(within(&rows, layout, Some(30)).starts_with("link: wlan0\n"), "too narrow for that");
+    }
+
+    #[test]
     fn no_line_is_wider_than_the_terminal() {
         let mut rows = rows();
         rows[1][3] = "fd00:1234:5678:9abc:def0:1234:5678:9abc is away since 12:00, and not heard again ".repeat(3);
         for limit in 8..60 {
             for given_up in [&[][..], &[2], &[3, 2, 1, 0]] {
-                let text = within(&rows, Layout { given_up, right: &[] }, Some(limit));
-                assert!(text.lines().all(|line| len(line) <= limit), "{limit}: {text}");
+                for has_sentences in [false, true] {
+                    let layout = Layout { given_up, has_sentences, ..Layout::default() };
+                    let text = within(&rows, layout, Some(limit));
+                    assert!(text.lines().all(|line| len(line) <= limit), "{limit}: {text}");
+                }
             }
         }
     }

@@ -118,7 +118,7 @@ pub(super) fn status(status: &Status) -> String {
         text.push_str("no link is managed: none has a default route, and none was asked for\n");
         return text;
     }
-    let layout = Layout { given_up: &LINKS_GIVEN_UP, right: &[] };
+    let layout = Layout { given_up: &LINKS_GIVEN_UP, ..Layout::default() };
     text.push_str(&laid_out(LINK_COLUMNS, layout, status.links.iter().map(link_cells)));
     for remark in status.links.iter().flat_map(link_remarks) {
         let _ = writeln!(text, "  {remark}");
@@ -132,7 +132,7 @@ pub(super) fn status(status: &Status) -> String {
     }
     if !status.connections.is_empty() {
         text.push('\n');
-        let layout = Layout { given_up: &CONNECTIONS_GIVEN_UP, right: &[] };
+        let layout = Layout { given_up: &CONNECTIONS_GIVEN_UP, ..Layout::default() };
         let rows = status.connections.iter().take(MOST_LINES).map(connection_cells);
         text.push_str(&laid_out(CONNECTION_COLUMNS, layout, rows));
     }

@@ -23,6 +23,7 @@ use holdover_testbed::Privilege;
 use serde::Serialize;
 
 use crate::command_support::{print, print_error, print_json, print_note, with_causes, within};
+use crate::text_table::{Layout, laid_out, paragraph};
 pub(crate) use gateway::{Quartiles, RouterTimes, router_times};
 
 /// Arguments of `holdover bench`.
@@ -144,63 +145,51 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 
 /// The measurements, a line or more for each.
 fn table(measures: &[Measure]) -> String {
-    let mut text = String::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    text.push_str(&format!(
-        "{cores} cores; each figure is the best of its runs on one of them, per second of its time\n"
-    ));
-    for measure in measures {
-        if let Some(rate) = measure.segments_per_second {
-            text.push_str(&format!(
-                "{:10} {:>12.0} data segments per second ({} runs)\n",
-                measure.name, rate, measure.runs
-            ));
-        }
-        if let Some(bytes) = measure.bytes_per_connection {
-            text.push_str(&format!("{:10} {:>12} bytes per connection, heap included\n", measure.name, bytes));
-        }
-        if let Some((ours, veth)) = measure.bits_per_second.zip(measure.veth_bits_per_second) {
-            let (name, share) = (measure.name, ours / veth * 100.0);
-            text.push_str(&format!(
-                "{name:10} {:>12.2} Gbit/s, {share:.0} % of a veth pair's {:.2} Gbit/s\n",
-                ours / 1e9,
-                veth / 1e9
-            ));
-        }
-        if let Some(link) = &measure.link {
-            let micros = [link.delay_error_median_s, link.delay_error_p99_s, link.delay_error_max_s].map(|s| s * 1e6);
-            let [median, p99, max] = micros;
-            let name = measure.name;
-            text.push_str(&format!(
-                "{name:10} {median:>12.0} us of one-way delay too much (median), {p99:.0} us (99 of 100), {max:.0} us (max)\n"
-            ));
-            let error = (link.bits_per_second / link.configured_bits_per_second - 1.0) * 100.0;
-            text.push_str(&format!(
-                "{name:10} {:>12.3} Mbit/s of 10 Mbit/s ({error:+.2} %)\n",
-                link.bits_per_second / 1e6
-            ));
-        }
-        if let Some(agent) = &measure.agent {
-            let (name, share) = (measure.name, agent.ratio * 100.0);
-            let [with, without] = [agent.bits_per_second_with, agent.bits_per_second_without].map(|rate| rate / 1e9);
-            let [low, high] = agent.ratio_quartiles.map(|ratio| ratio * 100.0);
-            text.push_str(&format!(
-                "{name:10} {share:>12.2} % of the throughput without it ({with:.2} and {without:.2} Gbit/s)\n"
-            ));
-            text.push_str(&format!("{name:10} {low:>12.2} to {high:.2} % in half of the pairs of slices\n"));
-            text.push_str(&format!(
-                "{name:10} {:>12.0} ns per packet, segmentation offload included\n",
-                agent.nanoseconds_per_packet
-            ));
-        }
-        if let Some(gateway) = &measure.gateway {
-            text.push_str(&gateway::table(gateway));
-        }
-        if let Some(hosts) = &measure.hosts {
-            text.push_str(&gateway_hosts::table(hosts));
-        }
+    let head = format!("{cores} cores; each figure is the best of its runs on one of them, per second of its time");
+    let layout = Layout { right: &[1], has_sentences: true, headless: true, ..Layout::default() };
+    let figures = laid_out(["measure", "figure", ""], layout, measures.iter().flat_map(figures));
+    let costs = measures.iter().map(|measure| {
+        let gateway = measure.gateway.as_ref().map(gateway::table);
+        let hosts = measure.hosts.as_ref().map(gateway_hosts::table);
+        [gateway, hosts].into_iter().flatten().collect::<String>()
+    });
+    [paragraph(&head), figures, costs.collect()].concat()
+}
+
+/// The figures of a measure, each with its name, its value and its meaning.
+fn figures(measure: &Measure) -> Vec<[String; 3]> {
+    let mut rows = Vec::new();
+    let mut row = |figure: String, meaning: String| rows.push([measure.name.to_owned(), figure, meaning]);
+    if let Some(rate) = measure.segments_per_second {
+        row(format!("{rate:.0}"), format!("data segments per second ({} runs)", measure.runs));
     }
-    text
+    if let Some(bytes) = measure.bytes_per_connection {
+        row(bytes.to_string(), "bytes per connection, heap included".to_owned());
+    }
+    if let Some((ours, veth)) = measure.bits_per_second.zip(measure.veth_bits_per_second) {
+        let share = ours / veth * 100.0;
+        row(format!("{:.2}", ours / 1e9), format!("Gbit/s, {share:.0} % of a veth pair's {:.2} Gbit/s", veth / 1e9));
+    }
+    if let Some(link) = &measure.link {
+        let micros = [link.delay_error_median_s, link.delay_error_p99_s, link.delay_error_max_s].map(|s| s * 1e6);
+        let [median, p99, max] = micros;
+        row(
+            format!("{median:.0}"),
+            format!("us of one-way delay too much (median), {p99:.0} us (99 of 100), {max:.0} us (max)"),
+        );
+        let error = (link.bits_per_second / link.configured_bits_per_second - 1.0) * 100.0;
+        row(format!("{:.3}", link.bits_per_second / 1e6), format!("Mbit/s of 10 Mbit/s ({error:+.2} %)"));
+    }
+    if let Some(agent) = &measure.agent {
+        let share = agent.ratio * 100.0;
+        let [with, without] = [agent.bits_per_second_with, agent.bits_per_second_without].map(|rate| rate / 1e9);
+        let [low, high] = agent.ratio_quartiles.map(|ratio| ratio * 100.0);
+        row(format!("{share:.2}"), format!("% of the throughput without it ({with:.2} and {without:.2} Gbit/s)"));
+        row(format!("{low:.2}"), format!("to {high:.2} % in half of the pairs of slices"));
+        row(format!("{:.0}", agent.nanoseconds_per_packet), "ns per packet, segmentation offload included".to_owned());
+    }
+    rows
 }
 
 fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send + Sync>> {

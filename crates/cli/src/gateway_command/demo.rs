@@ -3,7 +3,6 @@
 #[cfg(feature = "demo")]
 mod page;
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -19,6 +18,7 @@ use serde::Serialize;
 
 use super::CANNOT_WORK;
 use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, with_causes, within};
+use crate::text_table::{Layout, laid_out, paragraph};
 
 /// Arguments of `holdover gateway demo`.
 #[derive(Args, Debug)]
@@ -145,27 +145,16 @@ pub(crate) fn configured_daemon(directory: &Path) -> Command {
 
 fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     let gateways = cluster.map_or_else(String::new, |count| format!(" {count} gateways that agree in etcd."));
-    let mut text = format!(
-        "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.{gateways}\n\n\
-         {:<42} {:^21}   {:^19}\n{:<42} {:>10} {:>10}   {:>9} {:>9}\n",
-        ROUND_TRIP.as_millis(),
-        "",
-        "first data after",
-        "total",
-        "outage",
-        "plain",
-        "gateway",
-        "plain",
-        "gateway",
+    let transfers = format!(
+        "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.{gateways}",
+        ROUND_TRIP.as_millis()
     );
-    for pair in pairs(cluster, outcomes) {
-        line(&mut text, &pair);
-    }
-    text.push_str(
-        "\nFirst data: from the return of the link to the first new data at the receiver. A mobile host that comes to\n\
-         another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS).\n",
-    );
-    text
+    let layout = Layout { right: &[2, 3], ..Layout::default() };
+    let rows = pairs(cluster, outcomes).map(|pair| row(&pair));
+    let rows = laid_out(["outage", "transfer", "first data", "total"], layout, rows);
+    let note = "Each time plain, and with the gateway. First data: from the return of the link to the first new data at the receiver. A \
+                mobile host that comes to another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS).";
+    format!("{}\n{rows}\n{}", paragraph(&transfers), paragraph(note))
 }
 
 /// The same transfer over the same outage, without and with the gateway.
@@ -195,16 +184,10 @@ fn pairs(cluster: Option<u8>, outcomes: &[Outcome]) -> impl Iterator<Item = Pair
     })
 }
 
-fn line(text: &mut String, pair: &Pair<'_>) {
+fn row(pair: &Pair<'_>) -> [String; 4] {
     let Pair { case, plain, gateway, .. } = pair;
-    let direction = pair.direction();
-    let _ = writeln!(
-        text,
-        "{:<32} {direction:<9} {:>7.0} ms {:>7.0} ms   {:>7.2} s {:>7.2} s",
-        case.name,
-        plain.first_data_s * 1000.0,
-        gateway.first_data_s * 1000.0,
-        plain.total_s,
-        gateway.total_s,
-    );
+    let first_data = [plain, gateway].map(|outcome| outcome.first_data_s * 1000.0);
+    let first_data = format!("{:.0} \u{2192} {:.0} ms", first_data[0], first_data[1]);
+    let total = format!("{:.2} \u{2192} {:.2} s", plain.total_s, gateway.total_s);
+    [case.name.to_owned(), pair.direction().to_owned(), first_data, total]
 }

@@ -168,7 +168,7 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     if mobiles.is_empty() {
         return "no mobile host was heard yet\n".to_owned();
     }
-    let layout = Layout { given_up: &MOBILES_GIVEN_UP, right: &[2, 3, 4, 5, 6] };
+    let layout = Layout { given_up: &MOBILES_GIVEN_UP, right: &[2, 3, 4, 5, 6], ..Layout::default() };
     laid_out(MOBILE_COLUMNS, layout, mobiles.iter().map(mobile_cells))
 }
 

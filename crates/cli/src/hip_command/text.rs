@@ -57,7 +57,7 @@ pub(super) fn status(status: &Status) -> String {
         text.push_str(&held(name(peer), peer));
     }
     // As in `hip top`: the columns of addresses and moves are dropped first.
-    let layout = Layout { given_up: &[2, 4], right: &[] };
+    let layout = Layout { given_up: &[2, 4], ..Layout::default() };
     text.push_str(&laid_out(["peer", "state", "at", "out / in", "moves"], layout, status.peers.iter().map(peer_row)));
     if let Some(proxy) = &status.proxy {
         text.push_str(&proxy_status(proxy));

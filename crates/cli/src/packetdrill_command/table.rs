@@ -6,6 +6,7 @@ use std::fmt::Write;
 use holdover_packetdrill::Verdict;
 
 use super::{FileError, Outcome};
+use crate::text_table::{Layout, laid_out};
 
 /// The number of scripts of a directory by verdict.
 #[derive(Clone, Copy, Default)]
@@ -25,16 +26,12 @@ pub(super) fn text(outcomes: &[Outcome], notes: bool) -> String {
         sums.entry(&outcome.directory).or_default().count(outcome);
     }
     text.push('\n');
-    let width = sums.keys().map(|directory| directory.len()).max().unwrap_or(0).max("directory".len());
-    let _ = writeln!(text, "{:width$}  passed  differs  not run  bad", "directory");
     let mut total = Sums::default();
-    for (directory, sums) in &sums {
-        sums.row(&mut text, directory, width);
-        total.add(*sums);
-    }
-    if sums.len() > 1 {
-        total.row(&mut text, "in all", width);
-    }
+    sums.values().for_each(|&sums| total.add(sums));
+    let in_all = (sums.len() > 1).then_some(("in all", total));
+    let rows = sums.into_iter().chain(in_all).map(|(directory, sums)| sums.row(directory));
+    let layout = Layout { right: &[1, 2, 3, 4], ..Layout::default() };
+    text.push_str(&laid_out(["directory", "passed", "differs", "not run", "bad"], layout, rows));
     text
 }
 
@@ -78,8 +75,9 @@ impl Sums {
         self.bad += other.bad;
     }
 
-    fn row(self, text: &mut String, directory: &str, width: usize) {
+    fn row(self, directory: &str) -> [String; 5] {
         let Self { passed, differs, not_run, bad } = self;
-        let _ = writeln!(text, "{directory:width$}  {passed:6}  {differs:7}  {not_run:7}  {bad:3}");
+        let [passed, differs, not_run, bad] = [passed, differs, not_run, bad].map(|count| count.to_string());
+        [directory.to_owned(), passed, differs, not_run, bad]
     }
 }

@@ -26,6 +26,7 @@ use serde::Serialize;
 use crate::command_support::{
     INTERRUPTED, print, print_error, print_interruption, print_scenario_error, stop_on_signals, utc, within,
 };
+use crate::text_table::{Layout, laid_out, paragraph};
 
 /// Arguments of `holdover reproduce`.
 #[derive(Args, Debug)]
@@ -258,8 +259,8 @@ fn render(papers: &[PaperSummary], directory: &ResultsDir, took_s: f64, json: bo
         return Ok(format!("{}\n", serde_json::to_string_pretty(&all)?));
     }
     let mut text: String =
-        papers.iter().map(|paper| format!("{}  It took {:.0} s.\n\n", paper.text, paper.took_s)).collect();
-    text.push_str("What was published, why claims fail, and pictures are on these pages:\n");
+        papers.iter().map(|paper| format!("{}It took {:.0} s.\n\n", paper.text, paper.took_s)).collect();
+    text.push_str(&paragraph("What was published, why claims fail, and pictures are on these pages:"));
     for paper in papers {
         text.push_str(&format!("  {}\n", directory.path().join(format!("{}.html", paper.paper)).display()));
     }
@@ -333,11 +334,20 @@ fn one_paper(
             }
         }
     }
-    let text = reproduced.terminal();
+    let text = for_terminal(&reproduced);
     let together = reproduced.together();
     let counts = Counts::of(&claims);
     let paper = paper.clone();
     Ok(PaperSummary { paper, counts, claims, together, text, took_s: began.elapsed().as_secs_f64(), results })
+}
+
+/// The verdicts on a paper's claims, for people.
+fn for_terminal(reproduced: &Reproduced<'_>) -> String {
+    let catalogue = reproduced.catalogue;
+    let layout = Layout { has_sentences: true, ..Layout::default() };
+    let verdicts = laid_out(["claim", "verdict", "found"], layout, reproduced.verdicts());
+    let sums: String = reproduced.sums().map(|line| paragraph(&line)).collect();
+    [paragraph(&format!("{}: {}", catalogue.name, catalogue.paper.title)), verdicts, sums].concat()
 }
 
 /// The command that repeats the reproduction of a paper.

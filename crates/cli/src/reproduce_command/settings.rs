@@ -13,6 +13,7 @@ use holdover_lab::reproduce::work::{Running, Work};
 use serde::Serialize;
 
 use super::{CommandError, ReproduceArgs, write};
+use crate::text_table::{Layout, columns, laid_out, paragraph};
 
 /// The directory of a paper's trials in its part of the results.
 const SETTINGS: &str = "settings";
@@ -105,20 +106,21 @@ fn render(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String,
         let summary = SurveySummary { paper: &catalogue.name, survey, claims };
         return Ok(format!("{}\n", serde_json::to_string_pretty(&summary)?));
     }
-    let mut text = format!(
-        "{}: {} settings of what it leaves open (inputs: {})\n",
+    let head = format!(
+        "{}: {} settings of what it leaves open (inputs: {})",
         catalogue.name,
         survey.settings.len(),
         survey.inputs.len()
     );
-    let width = claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
-    for (over, title) in [(Over::All, "holds for all"), (Over::Some, "for some"), (Over::None, "for none")] {
-        for claim in claims.iter().filter(|claim| claim.surveyed.verdict == over) {
-            let _ = writeln!(text, "  {title:14} {:width$}  {}", claim.id, claim.surveyed.in_words());
-        }
-    }
-    let _ = writeln!(text, "  Kept in {}", directory.join(&catalogue.name).join(SURVEY).display());
-    Ok(text)
+    let verdicts = [(Over::All, "all"), (Over::Some, "some"), (Over::None, "none")];
+    let rows = verdicts.into_iter().flat_map(|(over, title)| {
+        let claims = claims.iter().filter(move |claim| claim.surveyed.verdict == over);
+        claims.map(move |claim| [claim.id.to_owned(), title.to_owned(), claim.surveyed.in_words()])
+    });
+    let layout = Layout { has_sentences: true, ..Layout::default() };
+    let rows = laid_out(["claim", "holds for", "found"], layout, rows);
+    let kept = format!("Kept in {}\n", directory.join(&catalogue.name).join(SURVEY).display());
+    Ok([paragraph(&head), rows, kept].concat())
 }
 
 /// Fits the open parameters to a paper's numbers; returns the text to print.
@@ -143,16 +145,13 @@ pub(super) fn search(
 
 fn in_words(paper: &str, fitted: &Fitted, directory: &Path) -> String {
     let search = &fitted.search;
-    let mut text = format!(
-        "{paper}: loss {} at the best of {} settings, {} as the scenarios are written; {} of {} printed numbers are within a tenth\n",
+    let head = format!(
+        "{paper}: loss {} at the best of {} settings, {} as the scenarios are written; {} of {} printed numbers are within a tenth",
         search.loss, search.tried, search.loss_as_written, search.within_a_tenth, search.numbers
     );
-    let width = fitted.setting.0.keys().map(String::len).max().unwrap_or_default();
-    for (name, value) in &fitted.setting.0 {
-        let _ = writeln!(text, "  {name:width$}  {}", holdover_lab::reproduce::open::words(value));
-    }
-    let _ = writeln!(text, "  Kept in {}", directory.join(paper).join(FITTED).display());
-    text
+    let rows = fitted.setting.0.iter().map(|(name, value)| [name.clone(), holdover_lab::reproduce::open::words(value)]);
+    let kept = format!("Kept in {}\n", directory.join(paper).join(FITTED).display());
+    [paragraph(&head), columns(["input", "value"], rows), kept].concat()
 }
 
 /// Writes a file to the results and, on request, beside the paper's.

@@ -90,6 +90,9 @@ fn a_custom_paper_is_run_judged_and_reported() {
     // Runs recorded in the directory are not repeated, and have the same results.
     let again = place.run("reproduce --experiments papers --out out --json").well().json();
     assert_eq!(again["papers"][0]["results"], paper["results"]);
+    let narrow = place.run_on_terminal("reproduce --experiments papers --out out").well().out;
+    assert!(narrow.contains("instant") && narrow.contains("out/mine.html"), "{narrow}");
+    assert!(narrow.lines().all(|line| line.chars().count() <= 50), "{narrow}");
     let text = place.run("reproduce mine/table-1 --experiments papers --out other").well().out;
     assert!(text.contains("1 claim: 0 hold") && text.contains("other/mine.html"), "{text}");
 }

@@ -316,6 +316,14 @@ fn tables_fit_a_narrow_terminal() {
     assert!(table[0].starts_with("variant") && is_narrow(&table.join("\n")), "{}", ended.out);
     let ended = place.run_on_terminal("scenario list").well();
     assert!(ended.out.starts_with("scenario: train-tunnel\n") && is_narrow(&ended.out), "{}", ended.out);
+    let ended = place.run_on_terminal("doctor").well();
+    assert!(ended.out.contains("  TUN devices  ") && is_narrow(&ended.out), "{}", ended.out);
+    let scripts = "scripts/in-a-directory-with-a-long-name";
+    fs::create_dir_all(place.path(scripts)).unwrap();
+    place.write(&format!("{scripts}/udp.pkt"), "0 socket(..., SOCK_DGRAM, IPPROTO_UDP) = 3\n");
+    let ended = place.run_on_terminal("packetdrill scripts").well();
+    let (_, sums) = ended.out.split_once("\n\n").unwrap();
+    assert_eq!(sums, format!("directory: {scripts}\n  passed   0\n  differs  0\n  not run  1\n  bad      0\n"));
 
     // The width of a terminal has no effect on a pipe.
     let mut command = place.command("scenario list");

@@ -347,18 +347,14 @@ impl Reproduced<'_> {
         page.figures(["", "published", "here"].map(str::to_owned).to_vec(), rows.collect());
     }
 
-    /// The report for a terminal.
-    pub fn terminal(&self) -> String {
-        let mut text = format!("{}: {}\n", self.catalogue.name, self.catalogue.paper.title);
-        let width = self.claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
-        for claim in self.claims {
-            let _ = writeln!(text, "  {:13} {:width$}  {}", claim.verdict_in_words(), claim.id, claim.found);
-        }
-        let _ = writeln!(text, "  {}", in_words(Counts::of(self.claims)));
-        if let Some(over) = self.survey_in_words() {
-            let _ = writeln!(text, "  {over}");
-        }
-        text
+    /// For each claim its name, the verdict and what was found.
+    pub fn verdicts(&self) -> impl Iterator<Item = [String; 3]> {
+        self.claims.iter().map(|claim| [claim.id.clone(), claim.verdict_in_words(), claim.found.clone()])
+    }
+
+    /// The numbers of verdicts in words; and over a survey, if there is one.
+    pub fn sums(&self) -> impl Iterator<Item = String> {
+        std::iter::once(in_words(Counts::of(self.claims))).chain(self.survey_in_words())
     }
 }
 

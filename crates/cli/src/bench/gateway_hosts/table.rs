@@ -1,39 +1,35 @@
 //! The table of `holdover bench gateway-hosts`.
 
-use std::fmt::Write as _;
-
 use super::HostsCost;
 use super::flood::FloodCost;
 use super::returns::ReturnCost;
+use crate::text_table::{Layout, laid_out};
 
 /// The measurements as text.
 pub(in super::super) fn table(cost: &HostsCost) -> String {
     let HostsCost { hosts, connections, memory, watching, .. } = cost;
-    let mut text = format!(
-        "gateway-hosts  {hosts} mobile hosts, {connections} connections, behind one link of {} Mbit/s\n",
-        cost.link_bits_per_second / 1_000_000
-    );
-    // Writing to a string does not fail.
-    let mut line = |row: String| {
-        let _ = writeln!(text, "               {row}");
-    };
-    line(format!(
-        "memory without hosts: process {:.1} MB, maps {:.1} MB",
-        memory.process as f64 / 1e6,
-        memory.maps as f64 / 1e6
-    ));
-    line(format!(
-        "memory per mobile host: process {:.0} bytes, maps {:.0}; per connection: process {:.0}, maps {:.0}",
-        memory.process_per_host, memory.maps_per_host, memory.process_per_connection, memory.maps_per_connection
-    ));
-    line(format!(
-        "all there, a message each second: daemon {:.1} % of a processor; {} taken for absent",
-        watching.daemon_share * 100.0,
-        watching.taken_for_absent
-    ));
-    cost.returns.iter().flat_map(returned).for_each(&mut line);
-    cost.floods.iter().flat_map(flooded).for_each(&mut line);
-    text
+    let mbps = cost.link_bits_per_second / 1_000_000;
+    let head = [
+        format!("{hosts} mobile hosts, {connections} connections, behind one link of {mbps} Mbit/s"),
+        format!(
+            "memory without hosts: process {:.1} MB, maps {:.1} MB",
+            memory.process as f64 / 1e6,
+            memory.maps as f64 / 1e6
+        ),
+        format!(
+            "memory per mobile host: process {:.0} bytes, maps {:.0}; per connection: process {:.0}, maps {:.0}",
+            memory.process_per_host, memory.maps_per_host, memory.process_per_connection, memory.maps_per_connection
+        ),
+        format!(
+            "all there, a message each second: daemon {:.1} % of a processor; {} taken for absent",
+            watching.daemon_share * 100.0,
+            watching.taken_for_absent
+        ),
+    ];
+    let costs = cost.returns.iter().flat_map(returned).chain(cost.floods.iter().flat_map(flooded));
+    let names = std::iter::once("gateway-hosts").chain(std::iter::repeat(""));
+    let rows = names.zip(head.into_iter().chain(costs)).map(|(name, text)| [name.to_owned(), text]);
+    laid_out(["measure", ""], Layout { has_sentences: true, headless: true, ..Layout::default() }, rows)
 }
 
 fn returned(cost: &ReturnCost) -> Vec<String> {
