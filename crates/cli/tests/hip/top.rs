@@ -50,6 +50,14 @@ struct Top {
     screen: Screen,
 }
 
+/// After a failed assertion.
+impl Drop for Top {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Top {
     /// On a pseudo-terminal of `script`.
     fn start(host: &Host) -> Self {
@@ -120,7 +128,7 @@ impl Screen {
             } else if let Some(sequence) = after.strip_prefix('[') {
                 // A control sequence ends with a letter.
                 let Some(end) = sequence.find(|it: char| it.is_ascii_alphabetic()) else { break };
-                self.obey(&sequence[..end], &sequence[end..=end]);
+                self.control(&sequence[..end], &sequence[end..=end]);
                 text = &sequence[end + 1..];
             } else if after.is_empty() {
                 break;
@@ -131,7 +139,7 @@ impl Screen {
         self.rest = [text.as_bytes(), &rest[complete..]].concat();
     }
 
-    fn obey(&mut self, parameters: &str, command: &str) {
+    fn control(&mut self, parameters: &str, command: &str) {
         if command == "H" {
             let mut numbers = parameters.split(';').map(|it| it.parse().unwrap_or(1_usize).saturating_sub(1));
             self.cursor = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());

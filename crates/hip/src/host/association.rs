@@ -58,8 +58,8 @@ pub(super) struct Association {
     pub(super) accepts_lower_r1: bool,
     /// How many more R1s this exchange may answer, so that it ends.
     pub(super) r1s_left: u8,
-    /// An I2 is outdated if the R1 that it answers was not sent after this: the R1 of the last accepted I2, or the last R2 of the peer. An
-    /// initiator that has answered two R1s has the keys of the later one alone.
+    /// An I2 is outdated if the R1 that it answers was not sent after this: when the R1 of the last accepted I2 was sent, as an initiator that
+    /// has answered two R1s has the keys of the later one alone; and from when the peer has shown that it has the keys of the association, that time.
     pub(super) newer_than: Option<Instant>,
     /// The owner has configured the peer: its addresses are kept.
     pub(super) is_configured: bool,

@@ -288,7 +288,8 @@ impl Association {
             answered: None,
             close_nonce: None,
         }));
-        self.pending = None;
+        // Also another R1 of the peer, whose puzzle is being solved.
+        (self.pending, self.solving) = (None, None);
         (self.newer_than, self.used_at, self.heard_at) = (Some(now), now, now);
         self.peer_addresses.begin(offer.between.1);
         self.reachability.reset();

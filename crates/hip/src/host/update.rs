@@ -375,6 +375,7 @@ impl Association {
     pub(super) fn note_alive(&mut self, now: Instant) {
         (self.used_at, self.heard_at) = (now, now);
         if self.state == State::R2Sent {
+            self.newer_than = Some(now);
             self.enter(State::Established, None);
         }
     }

@@ -8,8 +8,8 @@ use crate::world::{Network, World, quick};
 const JUMPS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(24 * 3600), Duration::from_secs(30 * 24 * 3600)];
 /// The hosts whose clocks jump.
-const WHOSE: [&[usize]; 3] = [&[0, 1], &[0], &[1]];
-/// HIP packets of both hosts in the minute after a jump, without data, and until data passes again after that: 13 at most when this was written.
+const JUMPING: [&[usize]; 3] = [&[0, 1], &[0], &[1]];
+/// HIP packets of both hosts in the minute after a jump, without data, and until data passes again after that: there were 13 at most.
 const MOST_PACKETS: usize = 16;
 /// An exchange takes 0.2 s, and an owner begins it when a packet is refused. If the peer has closed the association and cannot reach the host,
 /// which has moved, it takes the next UPDATE of the host: a second, and two seconds, after the first one.
@@ -53,7 +53,7 @@ const SCENARIOS: &[Scenario] = &[
 fn jumps_ahead() {
     for (name, begin) in SCENARIOS {
         for jump in JUMPS {
-            for whose in WHOSE {
+            for whose in JUMPING {
                 let mut world = begin();
                 world.forget_history();
                 world.calls_back = true;

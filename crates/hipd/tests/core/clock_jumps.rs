@@ -9,7 +9,7 @@ use crate::{BOTH, SECOND, talking};
 const JUMPS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(24 * 3600), Duration::from_secs(30 * 24 * 3600)];
 /// The hosts whose clocks jump.
-const WHOSE: [&[usize]; 3] = [&[0, 1], &[0], &[1]];
+const JUMPING: [&[usize]; 3] = [&[0, 1], &[0], &[1]];
 /// For how long both hosts send a datagram each second.
 const TALK_S: u64 = 60;
 /// Packets of both hosts in that time: the datagrams, at most four keep-alives of each host, and at most one other packet in two seconds.
@@ -55,7 +55,7 @@ fn jumps_ahead() {
     for via in [Via::Ip, Via::Udp] {
         for (name, begin) in SCENARIOS {
             for jump in JUMPS {
-                for whose in WHOSE {
+                for whose in JUMPING {
                     let mut world = begin(via);
                     whose.iter().for_each(|&index| world.ahead[index] += jump);
                     if world.places[0].is_empty() {
