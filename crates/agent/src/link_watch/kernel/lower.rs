@@ -309,8 +309,9 @@ pub(crate) fn is_pair(kind: &str) -> bool {
 
 /// Whether an interface encapsulates its packets.
 pub(super) fn is_tunnel(kind: &str) -> bool {
-    let kinds = "tun ovpn ovpn-dco ovpn-dco-v2 wireguard ipip ip6tnl sit gre gretap ip6gre ip6gretap vti vti6 xfrm vxlan geneve erspan ip6erspan bareudp";
-    kinds.split(' ').any(|known| known == kind)
+    let others =
+        "wireguard ipip ip6tnl sit gre gretap ip6gre ip6gretap vti vti6 xfrm vxlan geneve erspan ip6erspan bareudp";
+    is_of_a_program(kind) || others.split(' ').any(|known| known == kind)
 }
 
 #[cfg(test)]
