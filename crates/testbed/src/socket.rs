@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use holdover_base::{ByteCount, Duration};
 use rustix::event::Timespec;
@@ -375,7 +375,7 @@ pub fn set_md5_key(socket: &impl AsFd, peer: IpAddr) -> io::Result<()> {
 }
 
 /// `TCP_INFO` of a socket.
-pub(crate) fn tcp_info(socket: &Socket) -> Result<TcpInfo, SocketError> {
+pub(crate) fn tcp_info(socket: &impl AsRawFd) -> Result<TcpInfo, SocketError> {
     let mut buffer = [0_u8; TcpInfo::MAX_LEN];
     let mut len = buffer.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, which is the buffer's length, and sets `len` to the number written.

@@ -364,6 +364,38 @@ fn hosts_that_move_behind_other_translators_talk_on() {
     }
 }
 
+/// Translators that leave a direct path open: their mappings, and their filterings.
+const OPEN: [([Mapping; 2], [Filtering; 2]); 4] = [
+    ([Mapping::Independent; 2], [Filtering::AddressAndPort; 2]),
+    ([Mapping::Independent; 2], [Filtering::Address; 2]),
+    ([Mapping::Dependent, Mapping::Independent], [Filtering::AddressAndPort, Filtering::Address]),
+    ([Mapping::Independent, Mapping::Dependent], [Filtering::Address, Filtering::AddressAndPort]),
+];
+
+// Claim: After a move of either host, or of both at once, behind other translators of the same kinds, data is direct again within 10 s.
+#[test]
+fn hosts_that_move_behind_other_translators_find_a_direct_path_again() {
+    for (mappings, filterings) in OPEN {
+        for movers in [&[0][..], &[1], &[0, 1]] {
+            let mut world = established_with(mappings, filterings);
+            for &index in movers {
+                let mut translator = Translator::new(["198.51.100.7", "198.51.100.8"][index], mappings[index]);
+                translator.filtering = filterings[index];
+                world.move_to(index, ["192.168.7.2", "192.168.8.2"][index], translator);
+            }
+            for number in 300..310 {
+                world.try_talk(number as usize % 2, number);
+            }
+            let (direct, relayed) = (world.direct, world.relayed_esp());
+            for number in 400..410 {
+                world.talk(number as usize % 2, number);
+            }
+            assert!(world.direct >= direct + 10, "{mappings:?}, {filterings:?}, {movers:?} moved");
+            assert_eq!(world.relayed_esp(), relayed, "{mappings:?}, {filterings:?}, {movers:?} moved");
+        }
+    }
+}
+
 #[test]
 fn a_relay_that_starts_anew_is_called_and_registered_with_again() {
     let mut world = established([Mapping::Dependent; 2]);

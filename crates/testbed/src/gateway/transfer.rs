@@ -1,7 +1,7 @@
 //! Transfers between hosts of a [`World`](super::World), whose bytes are checked on arrival.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use holdover_base::Rng;
 
 use super::{World, WorldError};
+use crate::SocketError;
+use crate::socket::tcp_info;
 
 /// The limit for anything but waiting, on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -36,6 +38,7 @@ pub struct Transfer {
     received: Arc<AtomicU64>,
     is_sending: Arc<AtomicBool>,
     wrong: Arc<Mutex<Option<String>>>,
+    from: Arc<TcpStream>,
     sender: Option<JoinHandle<std::io::Result<u64>>>,
     receiver: Option<JoinHandle<()>>,
 }
@@ -59,7 +62,7 @@ fn piece(offset: u64, len: usize) -> &'static [u8] {
     &rest[..len.min(rest.len())]
 }
 
-fn send(mut to: TcpStream, is_sending: &AtomicBool, pause: Duration) -> std::io::Result<u64> {
+fn send(mut to: &TcpStream, is_sending: &AtomicBool, pause: Duration) -> std::io::Result<u64> {
     let mut sent = 0;
     while is_sending.load(Ordering::SeqCst) {
         let end = sent + 8000;
@@ -70,6 +73,7 @@ fn send(mut to: TcpStream, is_sending: &AtomicBool, pause: Duration) -> std::io:
         }
         sleep(pause);
     }
+    to.shutdown(Shutdown::Write)?;
     Ok(sent)
 }
 
@@ -120,20 +124,29 @@ impl Transfer {
     pub fn between(from: TcpStream, into: TcpStream, pause: Duration) -> Self {
         let (received, is_sending) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
         let wrong = Arc::new(Mutex::new(None));
+        let from = Arc::new(from);
         let sender = std::thread::spawn({
-            let is_sending = Arc::clone(&is_sending);
-            move || send(from, &is_sending, pause)
+            let (from, is_sending) = (Arc::clone(&from), Arc::clone(&is_sending));
+            move || send(&from, &is_sending, pause)
         });
         let receiver = std::thread::spawn({
             let (received, wrong) = (Arc::clone(&received), Arc::clone(&wrong));
             move || *wrong.lock().unwrap_or_else(PoisonError::into_inner) = receive(into, &received).err()
         });
-        Self { received, is_sending, wrong, sender: Some(sender), receiver: Some(receiver) }
+        Self { received, is_sending, wrong, from, sender: Some(sender), receiver: Some(receiver) }
     }
 
     /// Bytes received so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
+    }
+
+    /// How often in a row the sender's retransmission timer has expired.
+    ///
+    /// # Errors
+    /// The kernel refuses `TCP_INFO`.
+    pub fn backoff(&self) -> Result<u8, SocketError> {
+        Ok(tcp_info(&*self.from)?.tcpi_backoff)
     }
 
     fn stuck(&self) -> TransferError {
