@@ -132,7 +132,7 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	}
 	rewrite(skb, &scratch->offsets, packet, verdict);
 	if (may_copy && packet->len && is_first_unacknowledged(flow, packet))
-		copy_if_short(skb, is_again);
+		copy_segment(skb, is_again, link_is_calm(status, family) != 0);
 	return PASS;
 }
 

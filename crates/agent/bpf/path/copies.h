@@ -1,5 +1,5 @@
-// Copies for user space of short segments that the host sends while the link is not calm, or sends again: a probe of the peer may carry
-// their data.
+// Copies for user space of segments that the host sends while the link is not calm, and of short ones that it sends again: a probe of the
+// peer may carry their data, and they are repeated when the link is back.
 
 #pragma once
 
@@ -10,19 +10,26 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 16);
+	__uint(max_entries, 1 << 18);
 } copies SEC(".maps");
 
-// Copies a packet if it is short and there is room in the ring. A global function, so that the verifier need not
-// follow its states through all the rest.
-__attribute__((noinline)) int copy_if_short(struct __sk_buff *skb, int is_retransmission)
+// Room for a packet of at most so many bytes. The sizes are constants, as the verifier requires.
+INLINE struct sent_copy *reserve_copy(u32 len, int is_calm)
+{
+	if (len < COPY_LEAST || len > COPY_MOST)
+		return 0;
+	if (len <= COPY_SHORT)
+		return bpf_ringbuf_reserve(&copies, offsetof(struct sent_copy, bytes) + COPY_SHORT, 0);
+	return is_calm ? 0 : bpf_ringbuf_reserve(&copies, sizeof(struct sent_copy), 0);
+}
+
+// Copies a packet if there is room in the ring: a short one, and while the link is not calm a full segment, too. A global function, so that
+// the verifier need not follow its states through all the rest.
+__attribute__((noinline)) int copy_segment(struct __sk_buff *skb, int is_retransmission, int is_calm)
 {
 	u32 frame_len = rules.frame_len == FRAME_LEN ? FRAME_LEN : 0;
 	u32 len = skb->len - frame_len;
-
-	if (len < COPY_LEAST || len > COPY_MOST)
-		return 0;
-	struct sent_copy *copy = bpf_ringbuf_reserve(&copies, sizeof(*copy), 0);
+	struct sent_copy *copy = reserve_copy(len, is_calm);
 
 	if (!copy)
 		return 0;

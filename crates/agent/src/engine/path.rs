@@ -21,7 +21,7 @@ use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
 use holdover_wire::{Checksums, Packet};
 
-use self::records::SentCopy;
+use self::records::{COPY_MOST, SentCopy};
 use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface};
 use crate::link_watch::Family;
 
@@ -152,13 +152,14 @@ impl SentSegment {
 }
 
 impl SentCopy {
-    /// Parses a record of the ring; `None` if there are too few bytes.
+    /// Parses a record of the ring, which for a short packet ends before the room for a long one; `None` if there are too few bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < size_of::<Self>() {
-            return None;
-        }
-        // SAFETY: there are enough bytes, and any bytes are a value: it consists of integers without padding.
-        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+        let (head, packet) = bytes.split_at_checked(size_of::<Self>() - COPY_MOST)?;
+        let number = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+        let mut copy = Self { len: number(0), is_retransmission: number(2), bytes: [0; COPY_MOST] };
+        let len = packet.len().min(COPY_MOST);
+        copy.bytes[..len].copy_from_slice(&packet[..len]);
+        (usize::from(copy.len) <= len).then_some(copy)
     }
 }
 
@@ -253,8 +254,8 @@ impl KernelPath {
         }
     }
 
-    /// The next copy of a short segment that the host has sent while the link was not calm, or has sent again: an IP packet,
-    /// as it left but for the checksum.
+    /// The next copy of a segment that the host has sent while the link was not calm, or of a short one that it has sent again: an IP
+    /// packet, as it left but for the checksum.
     pub(super) fn next_copy(&mut self) -> Option<SentSegment> {
         loop {
             let copy = SentCopy::from_bytes(&self.copies.next()?);
@@ -527,7 +528,7 @@ mod tests {
         let packet = Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), segment);
         let mut bytes = BytesMut::new();
         packet.emit_into(&mut bytes).unwrap();
-        let mut copy = SentCopy { len: bytes.len() as u16, is_retransmission: 1, bytes: [0; 256] };
+        let mut copy = SentCopy { len: bytes.len() as u16, is_retransmission: 1, bytes: [0; COPY_MOST] };
         copy.bytes[..bytes.len()].copy_from_slice(&bytes);
         let sent = SentSegment::parse(&copy).unwrap();
         assert_eq!((sent.packet, sent.is_retransmission), (packet, true));

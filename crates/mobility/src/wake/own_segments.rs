@@ -3,6 +3,11 @@
 //! data, instead of requesting it. The host's own timer may be a retransmission timeout away at that moment, even after an ICMP
 //! message (RFC 6069 reverts doublings, not the timeout).
 //!
+//! That concerns short segments. A full one, which is kept while the link is not calm, takes time on the link and would be sent twice if the
+//! host's TCP retransmits, so its copy goes out only when messages have had no effect: TCP has retransmitted the segment into the outage, or
+//! into a path that was not there yet, what follows it has arrived, and nothing more may be sent. No message makes Linux repeat it then,
+//! and its timer may have measured the outage as a round trip (9 s for an upload over OpenVPN that was cut for 3 s).
+//!
 //! The shell calls [`OwnSegments::note`] for such segments, [`OwnSegments::peer_probe`] to probe a peer, and [`OwnSegments::beside`] and
 //! [`OwnSegments::raise_timestamp`] before it sends a packet of the controller.
 
@@ -15,6 +20,7 @@ use holdover_filter::{Connection, tcp_mut};
 use holdover_flow::Flow;
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
 
+use super::attempt::Attempt;
 use crate::echo_clock::{Stamp, is_older};
 use crate::{Direction, EchoClock, Injected};
 
@@ -73,6 +79,10 @@ struct Kept {
     seq: Seq,
     flags: Flags,
     payload: Bytes,
+    /// Longer than [`LONGEST_SHORT`].
+    is_long: bool,
+    /// When a message about a long one was sent first.
+    poked_at: Option<Instant>,
     /// Whether the host has sent it more than once.
     is_sent_again: bool,
     /// Bytes of its copies.
@@ -84,8 +94,11 @@ struct Kept {
     is_foreign: bool,
 }
 
-/// The longest packet whose segment is kept, as in the programs of the agent (`COPY_MOST`): a keystroke, a command, a small message.
-pub(super) const LONGEST_KEPT: usize = 256;
+/// The longest short packet, as in the programs of the agent (`COPY_SHORT`): a keystroke, a command, a small message.
+pub(super) const LONGEST_SHORT: usize = 256;
+
+/// The longest packet whose segment is kept, as in the programs of the agent (`COPY_MOST`): a full segment over Ethernet.
+pub(super) const LONGEST_KEPT: usize = 1500;
 
 /// The most bytes of copies in a silence, and again after it: probes of 90 bytes for 30 s, which is how long a peer is probed
 /// often. A link that holds packets delivers all of them, and the peer answers each (RFC 2883).
@@ -112,20 +125,30 @@ impl OwnSegments {
         let (seq, flags) = (segment.seq, segment.flags & KEPT_FLAGS);
         // The segment may be a slice of a large buffer, which must not stay alive for it.
         let payload = Bytes::copy_from_slice(&segment.payload);
+        let is_long = packet.wire_len() > LONGEST_SHORT;
         if let Some(kept) = self.kept.get_mut(&connection) {
             if kept.seq != seq {
-                (kept.copied, kept.is_sent_again) = (0, false);
+                (kept.copied, kept.is_sent_again, kept.poked_at) = (0, false, None);
             }
             kept.is_sent_again |= is_retransmission;
-            (kept.seq, kept.flags, kept.payload) = (seq, flags, payload);
+            (kept.seq, kept.flags, kept.payload, kept.is_long) = (seq, flags, payload, is_long);
             return;
         }
         if self.kept.len() >= MOST_SEGMENTS {
             self.kept.pop_first();
         }
-        let is_sent_again = is_retransmission;
-        let kept =
-            Kept { seq, flags, payload, is_sent_again, copied: 0, copied_at: None, val: None, is_foreign: false };
+        let kept = Kept {
+            seq,
+            flags,
+            payload,
+            is_long,
+            poked_at: None,
+            is_sent_again: is_retransmission,
+            copied: 0,
+            copied_at: None,
+            val: None,
+            is_foreign: false,
+        };
         self.kept.insert(connection, kept);
     }
 
@@ -159,18 +182,23 @@ impl OwnSegments {
 
     /// The outage is over: the count of copies restarts.
     pub fn begin_return(&mut self) {
-        self.kept.values_mut().for_each(|kept| kept.copied = 0);
+        self.kept.values_mut().for_each(Kept::begin_return);
     }
 
     /// The same for the connections with one peer, which has these addresses.
     pub(super) fn begin_return_of(&mut self, peer: &[IpAddr]) {
         let with_peer = self.kept.iter_mut().filter(|(connection, _)| peer.contains(&connection.remote.ip()));
-        with_peer.for_each(|(_, kept)| kept.copied = 0);
+        with_peer.for_each(|(_, kept)| kept.begin_return());
     }
 
     /// Whether there may be a copy for a connection.
     pub fn has(&self, connection: Connection) -> bool {
         self.kept.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copied < MOST_COPIED)
+    }
+
+    /// Whether a copy may take the place of a probe.
+    pub(super) fn has_short(&self, connection: Connection) -> bool {
+        self.has(connection) && self.kept.get(&connection).is_some_and(|kept| !kept.is_long)
     }
 
     /// The packet with which a peer is probed: a copy of the host's first unacknowledged segment if that was kept, else a keep-alive probe.
@@ -181,8 +209,8 @@ impl OwnSegments {
         flow: &Flow,
         socket: impl FnOnce(Connection) -> SocketState,
     ) -> Option<PeerProbe> {
-        let copy = self.copy_if_open(now, connection, flow, socket).map(PeerProbe::Copy);
-        copy.or_else(|| flow.keep_alive(connection).map(PeerProbe::KeepAlive))
+        let copy = self.has_short(connection).then(|| self.copy_if_open(now, connection, flow, socket)).flatten();
+        copy.map(PeerProbe::Copy).or_else(|| flow.keep_alive(connection).map(PeerProbe::KeepAlive))
     }
 
     /// The copy that goes out with a packet of the controller: before a message that makes the host's TCP retransmit, and in place of a probe.
@@ -195,11 +223,13 @@ impl OwnSegments {
         socket: impl FnOnce(Connection) -> SocketState,
     ) -> Beside {
         let copy = match Purpose::of(injected, flow) {
-            Purpose::Probe => self.copy_if_open(now, connection, flow, socket).map(Beside::Instead),
-            Purpose::Poke if !self.is_under_way(now, connection, flow) => {
+            Purpose::Probe if self.has_short(connection) => {
+                self.copy_if_open(now, connection, flow, socket).map(Beside::Instead)
+            }
+            Purpose::Poke if self.is_due(now, connection, flow) => {
                 self.copy_if_open(now, connection, flow, socket).map(Beside::Before)
             }
-            Purpose::Poke | Purpose::Other => None,
+            Purpose::Probe | Purpose::Poke | Purpose::Other => None,
         };
         copy.unwrap_or(Beside::Nothing)
     }
@@ -266,10 +296,9 @@ impl OwnSegments {
         Some(packet)
     }
 
-    /// Whether a copy was sent within the last round trip, so that its answer may be in flight.
-    fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
-        let Some(copied_at) = self.kept.get(&connection).and_then(|kept| kept.copied_at) else { return false };
-        flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
+    /// Whether a copy goes out with a message that is sent now.
+    fn is_due(&mut self, now: Instant, connection: Connection, flow: &Flow) -> bool {
+        self.kept.get_mut(&connection).is_some_and(|kept| !kept.is_under_way(now, flow) && kept.may_go_out(now, flow))
     }
 }
 
@@ -284,6 +313,23 @@ impl HostClock {
 }
 
 impl Kept {
+    /// The outage is over.
+    fn begin_return(&mut self) {
+        (self.copied, self.poked_at) = (0, None);
+    }
+
+    /// Whether a copy was sent within the last round trip, so that its answer may be in flight.
+    fn is_under_way(&self, now: Instant, flow: &Flow) -> bool {
+        let Some(copied_at) = self.copied_at else { return false };
+        flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
+    }
+
+    /// Whether a copy goes out with a message that is sent now: of a long segment only if an earlier message has had no answer in time.
+    fn may_go_out(&mut self, now: Instant, flow: &Flow) -> bool {
+        let poked_at = *self.poked_at.get_or_insert(now);
+        !self.is_long || now >= poked_at + Attempt::answered_within(flow)
+    }
+
     /// Whether it begins with the first byte that the peer has not acknowledged.
     fn is_first(&self, flow: &Flow) -> bool {
         flow.half(Direction::Incoming).acked() == Some(self.seq)
@@ -382,6 +428,24 @@ mod tests {
         assert!(buffer.is_unique());
     }
 
+    // Claim: A copy of a full segment goes out with a message only if an earlier one has had no answer in time, and never in place of a probe.
+    #[test]
+    fn a_full_segment_is_copied_only_when_a_message_has_had_no_effect() {
+        let mut own = OwnSegments::default();
+        let (flow, at) = (Flow::new(), |millis| Instant::ZERO + Duration::from_millis(millis));
+        own.note(&sent(5, 1, Flags::ACK, &[7; 1400]), true);
+        own.note(&sent(6, 1, Flags::ACK, b"k"), true);
+        assert!(own.has(connection(5)) && !own.has_short(connection(5)) && own.has_short(connection(6)));
+        assert!(own.is_due(at(0), connection(6), &flow), "a short one goes out with the first");
+        // Without a measurement the answer takes 265 ms.
+        let is_due = |own: &mut OwnSegments, millis| own.is_due(at(millis), connection(5), &flow);
+        assert_eq!([0, 5, 264, 265].map(|millis| is_due(&mut own, millis)), [false, false, false, true]);
+        own.begin_return();
+        assert_eq!([300, 560, 565].map(|millis| is_due(&mut own, millis)), [false, false, true]);
+        own.note(&sent(5, 1401, Flags::ACK, &[7; 1400]), true);
+        assert!(!is_due(&mut own, 600), "another segment");
+    }
+
     #[test]
     fn congestion_flags_are_not_repeated() {
         let mut own = OwnSegments::default();
@@ -431,6 +495,6 @@ mod tests {
         assert_eq!(raised(101, Direction::Outgoing), 101);
         assert_eq!(raised(u32::MAX, Direction::Outgoing), 100, "before it, modulo 2^32");
         assert_eq!(raised(99, Direction::Incoming), 99);
-        assert!(!own.is_under_way(Instant::ZERO + Duration::from_secs(1), connection(5), &Flow::new()));
+        assert!(!own.kept[&connection(5)].is_under_way(Instant::ZERO + Duration::from_secs(1), &Flow::new()));
     }
 }

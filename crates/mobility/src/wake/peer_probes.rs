@@ -42,7 +42,7 @@ impl PeerProbes {
         let number = self.next(now, connection, flow.least_round_trip().unwrap_or_default());
         let packets = number.map_or_else(Vec::new, |_| control.release_as_probe(now, connection, flow));
         let suffices = number.is_some_and(|number| number % EMPTY_PROBE_EVERY != 0);
-        let is_followed = packets.is_empty() || own.has(connection) || !suffices;
+        let is_followed = packets.is_empty() || own.has_short(connection) || !suffices;
         ReleaseProbe { packets, is_followed }
     }
 

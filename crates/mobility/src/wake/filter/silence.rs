@@ -13,7 +13,7 @@ use holdover_wire::{Flags, Packet, Segment};
 
 use super::{InMemory, Wake};
 use crate::silence::{Act, SilenceOptions, SilenceWatch, Surveyor, Traffic, comes_from_beyond};
-use crate::wake::own_segments::{Beside, LONGEST_KEPT, OwnSegments, PeerProbe, SocketState};
+use crate::wake::own_segments::{Beside, LONGEST_KEPT, LONGEST_SHORT, OwnSegments, PeerProbe, SocketState};
 use crate::wake::peer_probes::PeerProbes;
 use crate::{Direction, Injected, LinkEvent};
 
@@ -107,7 +107,7 @@ impl OwnCopies {
         self.is_kept = true;
     }
 
-    /// The transmission that a packet is, if it is to be kept: of a short segment of the host's, while the link is not calm or again. A
+    /// The transmission that a packet is, if it is to be kept: of a segment of the host's while the link is not calm, and of a short one again. A
     /// retransmission on a calm link may be the first sign of an outage. To be called before the flow path handles the packet.
     pub(super) fn to_be_kept(
         &self,
@@ -118,7 +118,8 @@ impl OwnCopies {
         connection: Connection,
     ) -> Option<Transmission> {
         let has_data = direction == Direction::Outgoing && !segment.payload.is_empty();
-        if !self.is_kept || !has_data || packet.wire_len() > LONGEST_KEPT {
+        let longest = if path.link.is_calm() { LONGEST_SHORT } else { LONGEST_KEPT };
+        if !self.is_kept || !has_data || packet.wire_len() > longest {
             return None;
         }
         if path.flows.get(connection).is_some_and(|flow| flow.was_forwarded(segment.seq)) {
