@@ -184,7 +184,12 @@ impl Half<'_> {
 
     /// Whether data has passed whose ACK the sender was not shown.
     pub fn has_outstanding(&self) -> bool {
-        self.end().is_some_and(|end| end.gt(self.shown()))
+        self.end_of_outstanding().is_some()
+    }
+
+    /// The end of the data that has passed, if the sender has not been shown an ACK of all of it.
+    pub fn end_of_outstanding(&self) -> Option<Seq> {
+        self.end().filter(|end| end.gt(self.shown()))
     }
 
     /// Whether data has passed that the receiver has not acknowledged.

@@ -28,6 +28,7 @@ mod half;
 mod link;
 mod own_segments;
 mod peer_probes;
+mod rest;
 mod silence;
 mod state;
 mod waking;
@@ -353,6 +354,7 @@ impl WakeControl {
         if is_unanswered {
             self.handle_unanswered(now, connection, path);
         }
+        self.look_after_rest(now, connection, &flow);
         self.schedule(connection);
     }
 }

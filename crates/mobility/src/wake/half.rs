@@ -484,7 +484,7 @@ impl Half {
     }
 
     /// Reports to a sender that may have backed off that the path was down.
-    fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, connection: &Flow) -> Outcome {
+    pub(super) fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, connection: &Flow) -> Outcome {
         let Times { now, crowd, .. } = times;
         let flow = connection.half(at.direction);
         // Linux ends a connection in SYN-SENT by it (`tcp_v4_err`). An end that is past that has acknowledged something; and the

@@ -147,7 +147,7 @@ impl WakeControl {
             let is_stalled = flow.is_stalling(now, &stalling);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();
-            state.activity = Activity::of(now, flow);
+            (state.activity, state.rest) = (Activity::of(now, flow), None);
             for direction in Direction::BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
             }

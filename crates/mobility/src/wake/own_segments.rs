@@ -278,15 +278,17 @@ impl OwnSegments {
         }
     }
 
-    /// A copy of the host's first unacknowledged segment: its data in a packet with the ACK, window and SACK blocks that the
+    /// A copy of the host's first unacknowledged segment: what the peer has not acknowledged of its data in a packet with the ACK, window and SACK blocks that the
     /// controller's probes have, and the present time of the host's timestamp clock, so that the answer is a valid measurement of
     /// the round trip. `None` if none was kept.
     fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
         let half = flow.half(Direction::Incoming);
-        let kept = self.kept.get_mut(&connection).filter(|kept| kept.is_first(flow))?;
+        let kept = self.kept.get_mut(&connection)?;
+        let acknowledged = kept.acknowledged(flow)?;
         let mut packet = flow.keep_alive(connection)?;
         let segment = tcp_mut(&mut packet)?;
-        (segment.seq, segment.flags, segment.payload) = (kept.seq, kept.flags, kept.payload.clone());
+        segment.seq = kept.seq + acknowledged as u32;
+        (segment.flags, segment.payload) = (kept.flags, kept.payload.slice(acknowledged..));
         if let Some(timestamps) = &mut segment.options.timestamps {
             let val = self.clock.at(now, half.stamps()?)?;
             timestamps.val = kept.val.filter(|&copied| is_older(val, copied)).unwrap_or(val);
@@ -330,9 +332,15 @@ impl Kept {
         !self.is_long || now >= poked_at + Attempt::answered_within(flow)
     }
 
-    /// Whether it begins with the first byte that the peer has not acknowledged.
+    /// How many of its bytes the peer has acknowledged. `None` if the first byte that it has not acknowledged is not one of them.
+    fn acknowledged(&self, flow: &Flow) -> Option<usize> {
+        let acked = flow.half(Direction::Incoming).acked().filter(|acked| acked.ge(self.seq))?;
+        Some(acked.saturating_since(self.seq) as usize).filter(|&count| count < self.payload.len())
+    }
+
+    /// Whether it has the first byte that the peer has not acknowledged.
     fn is_first(&self, flow: &Flow) -> bool {
-        flow.half(Direction::Incoming).acked() == Some(self.seq)
+        self.acknowledged(flow).is_some()
     }
 }
 

@@ -5,6 +5,7 @@ use holdover_flow::Flow;
 
 use super::attempt::Attempt;
 use super::half::Half;
+use super::rest::Rest;
 use crate::Direction;
 
 /// More data is in flight if some arrived within this time before the cut, provided that the cut was reported in time.
@@ -17,6 +18,8 @@ pub(super) struct State {
     pub(super) incoming: Half,
     /// The attempt to wake it, if there is one.
     pub(super) attempt: Option<Attempt>,
+    /// What the host's own TCP had outstanding when the connection resumed.
+    pub(super) rest: Option<Rest>,
     pub(super) activity: Activity,
     /// Since when its peer is woken, if that is later than the link's return ([`super::flapping`]).
     pub(super) reachable_at: Option<Instant>,
@@ -44,12 +47,13 @@ impl State {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.outgoing.is_idle() && self.incoming.is_idle() && self.attempt.is_none()
+        self.outgoing.is_idle() && self.incoming.is_idle() && self.attempt.is_none() && self.rest.is_none()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let next_try = self.attempt.and_then(|attempt| attempt.next_at());
-        [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).chain(next_try).min()
+        let next_look = self.rest.map(|rest| rest.next_at());
+        [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).chain(next_try).chain(next_look).min()
     }
 }
 

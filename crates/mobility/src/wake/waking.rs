@@ -23,6 +23,7 @@ use super::at::At;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::between;
 use super::half::{Crowd, Outcome, Times};
+use super::rest::{Rest, Standing};
 use super::state::{Activity, State};
 use super::{OwnData, WakeControl};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
@@ -540,6 +541,9 @@ impl WakeControl {
             return false;
         }
         state.attempt = None;
+        if resumed_at.is_some() && !self.is_between {
+            state.rest = flow.as_ref().and_then(|flow| Rest::of(now, flow));
+        }
         let outcome = attempt.outcome(now, connection, flow.as_ref());
         self.outcomes.push_back(outcome);
         if let Some(waking) = &mut self.waking
@@ -549,7 +553,30 @@ impl WakeControl {
             let round_trip = flow.and_then(|flow| flow.least_round_trip()).unwrap_or(UNKNOWN_ROUND_TRIP);
             waking.grow(attempt.answered_in(resumed_at), round_trip);
         }
+        self.schedule(connection);
         true
+    }
+
+    /// A connection has resumed: the host's own TCP is woken again if what it had outstanding does not move. Where many are woken, it may
+    /// still be queued.
+    pub(super) fn look_after_rest(&mut self, now: Instant, connection: Connection, flow: &Flow) {
+        let Some(state) = self.connections.get_mut(&connection) else { return };
+        let Some(rest) = state.rest.as_mut().filter(|rest| rest.next_at() <= now) else { return };
+        if let Some(waking) = self.waking.as_ref().filter(|waking| waking.are_many()) {
+            return rest.put_off(now, waking.patience());
+        }
+        match rest.look(now, flow) {
+            Standing::Over => state.rest = None,
+            Standing::Moves => {}
+            Standing::Stuck => {
+                let times = Times { cut_at: now, up_at: None, now, is_reset: false, crowd: Crowd::None };
+                let at = At { connection, direction: Direction::Incoming };
+                if state.incoming.begin_poke(&self.config, times, at, flow) == Outcome::Poked {
+                    let (mechanism, what) = (unreachable_poke::NAME, "poked");
+                    self.actions.push_back(Action { at: now, connection, mechanism, what });
+                }
+            }
+        }
     }
 }
 
