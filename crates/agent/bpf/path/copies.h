@@ -6,11 +6,14 @@
 #include "maps.h"
 #include "records.h"
 
+#define COPIES_ROOM (1 << 18)
 #define COPY_LEAST 40 // the headers of IPv4 and TCP
+// Bytes of a short packet: a keystroke, a command, a small message.
+#define COPY_SHORT 256
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 18);
+	__uint(max_entries, COPIES_ROOM);
 } copies SEC(".maps");
 
 // Room for a packet of at most so many bytes. The sizes are constants, as the verifier requires.
@@ -20,7 +23,10 @@ INLINE struct sent_copy *reserve_copy(u32 len, int is_calm)
 		return 0;
 	if (len <= COPY_SHORT)
 		return bpf_ringbuf_reserve(&copies, offsetof(struct sent_copy, bytes) + COPY_SHORT, 0);
-	return is_calm ? 0 : bpf_ringbuf_reserve(&copies, sizeof(struct sent_copy), 0);
+	// Full segments leave room for keys.
+	if (is_calm || bpf_ringbuf_query(&copies, BPF_RB_AVAIL_DATA) > COPIES_ROOM / 2)
+		return 0;
+	return bpf_ringbuf_reserve(&copies, sizeof(struct sent_copy), 0);
 }
 
 // Copies a packet if there is room in the ring: a short one, and while the link is not calm a full segment, too. A global function, so that

@@ -5,12 +5,10 @@
 
 #include "types.h"
 
-// Bytes of a short packet: a keystroke, a command, a small message.
-#define COPY_SHORT 256
 // Bytes of the longest one: a full segment over Ethernet.
 #define COPY_MOST 1500
 
-// A copy of a segment that the host has sent. That of a short packet ends after COPY_SHORT bytes.
+// A copy of a segment that the host has sent. That of a short packet ends earlier.
 struct sent_copy {
 	u16 len;               // of the packet
 	u16 is_retransmission; // the host has sent its data before

@@ -535,4 +535,18 @@ mod tests {
         copy.len = 30;
         assert!(SentSegment::parse(&copy).is_none());
     }
+
+    /// A record of a short packet has room for 256 bytes.
+    #[test]
+    fn records_of_two_lengths_are_read() {
+        for (room, len, is_read) in
+            [(256, 256, true), (COPY_MOST, 1500, true), (256, 257, false), (COPY_MOST, 1501, false)]
+        {
+            let head = [u16::to_ne_bytes(len), u16::to_ne_bytes(1)].concat();
+            let copy = SentCopy::from_bytes(&[head, vec![7; room]].concat());
+            assert_eq!(copy.is_some(), is_read, "{len} bytes in {room}");
+            assert!(copy.is_none_or(|copy| copy.bytes[..usize::from(len)].iter().all(|byte| *byte == 7)));
+        }
+        assert!(SentCopy::from_bytes(&[0; 3]).is_none());
+    }
 }

@@ -141,6 +141,13 @@ impl Attempt {
         flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP) * 5 / 4 + ALLOWANCE
     }
 
+    /// How long a host's TCP with data outstanding sends nothing and gets no ACK until it counts as stuck: an answer may queue, as the smoothed
+    /// round trip shows, unless it has measured an outage.
+    pub(super) fn stuck_after(flow: &Flow) -> Duration {
+        let queued = flow.smoothed_round_trip().map_or(Duration::ZERO, |round_trip| round_trip * 5 / 4 + ALLOWANCE);
+        Self::answered_within(flow).max(queued.min(LONGEST_INTERVAL))
+    }
+
     /// Acts no earlier than this.
     pub(super) fn wait_until(&mut self, at: Instant) {
         self.next_at = Some(at);

@@ -79,9 +79,9 @@ struct Kept {
     seq: Seq,
     flags: Flags,
     payload: Bytes,
-    /// Longer than [`LONGEST_SHORT`].
-    is_long: bool,
-    /// When a message about a long one was sent first.
+    /// So many of its first bytes have been sent in a short packet. A full segment may begin with them, as TCP joins small ones.
+    short_len: usize,
+    /// When a message about it was sent first.
     poked_at: Option<Instant>,
     /// Whether the host has sent it more than once.
     is_sent_again: bool,
@@ -125,23 +125,27 @@ impl OwnSegments {
         let (seq, flags) = (segment.seq, segment.flags & KEPT_FLAGS);
         // The segment may be a slice of a large buffer, which must not stay alive for it.
         let payload = Bytes::copy_from_slice(&segment.payload);
-        let is_long = packet.wire_len() > LONGEST_SHORT;
+        let short_len = if packet.wire_len() > LONGEST_SHORT { 0 } else { payload.len() };
         if let Some(kept) = self.kept.get_mut(&connection) {
             if kept.seq != seq {
-                (kept.copied, kept.is_sent_again, kept.poked_at) = (0, false, None);
+                (kept.copied, kept.is_sent_again, kept.short_len, kept.poked_at) = (0, false, 0, None);
             }
             kept.is_sent_again |= is_retransmission;
-            (kept.seq, kept.flags, kept.payload, kept.is_long) = (seq, flags, payload, is_long);
+            kept.short_len = kept.short_len.max(short_len).min(payload.len());
+            (kept.seq, kept.flags, kept.payload) = (seq, flags, payload);
             return;
         }
         if self.kept.len() >= MOST_SEGMENTS {
+            if short_len == 0 {
+                return;
+            }
             self.kept.pop_first();
         }
         let kept = Kept {
             seq,
             flags,
             payload,
-            is_long,
+            short_len,
             poked_at: None,
             is_sent_again: is_retransmission,
             copied: 0,
@@ -175,9 +179,11 @@ impl OwnSegments {
         }
     }
 
-    /// Whether the connection's first unacknowledged segment is kept, and the host has sent it more than once.
+    /// Whether the connection's first unacknowledged segment is kept, a short one, and the host has sent it more than once.
     pub fn is_sent_again(&self, connection: Connection, flow: &Flow) -> bool {
-        self.kept.get(&connection).is_some_and(|kept| kept.is_sent_again && kept.is_first(flow))
+        self.kept.get(&connection).is_some_and(|kept| {
+            kept.is_sent_again && kept.acknowledged(flow).is_some_and(|count| count < kept.short_len)
+        })
     }
 
     /// The outage is over: the count of copies restarts.
@@ -198,7 +204,7 @@ impl OwnSegments {
 
     /// Whether a copy may take the place of a probe.
     pub(super) fn has_short(&self, connection: Connection) -> bool {
-        self.has(connection) && self.kept.get(&connection).is_some_and(|kept| !kept.is_long)
+        self.has(connection) && self.kept.get(&connection).is_some_and(|kept| kept.short_len > 0)
     }
 
     /// The packet with which a peer is probed: a copy of the host's first unacknowledged segment if that was kept, else a keep-alive probe.
@@ -209,7 +215,7 @@ impl OwnSegments {
         flow: &Flow,
         socket: impl FnOnce(Connection) -> SocketState,
     ) -> Option<PeerProbe> {
-        let copy = self.has_short(connection).then(|| self.copy_if_open(now, connection, flow, socket)).flatten();
+        let copy = self.copy_if_open(now, connection, flow, Extent::Short, socket);
         copy.map(PeerProbe::Copy).or_else(|| flow.keep_alive(connection).map(PeerProbe::KeepAlive))
     }
 
@@ -223,13 +229,14 @@ impl OwnSegments {
         socket: impl FnOnce(Connection) -> SocketState,
     ) -> Beside {
         let copy = match Purpose::of(injected, flow) {
-            Purpose::Probe if self.has_short(connection) => {
-                self.copy_if_open(now, connection, flow, socket).map(Beside::Instead)
+            Purpose::Probe => self.copy_if_open(now, connection, flow, Extent::Short, socket).map(Beside::Instead),
+            Purpose::Poke => {
+                let kept = self.kept.get_mut(&connection);
+                let extent = kept.and_then(|kept| kept.goes_with_message(now, flow));
+                let copy = extent.and_then(|extent| self.copy_if_open(now, connection, flow, extent, socket));
+                copy.map(Beside::Before)
             }
-            Purpose::Poke if self.is_due(now, connection, flow) => {
-                self.copy_if_open(now, connection, flow, socket).map(Beside::Before)
-            }
-            Purpose::Probe | Purpose::Poke | Purpose::Other => None,
+            Purpose::Other => None,
         };
         copy.unwrap_or(Beside::Nothing)
     }
@@ -256,13 +263,14 @@ impl OwnSegments {
         now: Instant,
         connection: Connection,
         flow: &Flow,
+        extent: Extent,
         socket: impl FnOnce(Connection) -> SocketState,
     ) -> Option<Packet> {
-        if !self.has(connection) {
+        if !self.has(connection) || extent == Extent::Short && !self.has_short(connection) {
             return None;
         }
         match socket(connection) {
-            SocketState::Open => self.copy(now, connection, flow),
+            SocketState::Open => self.copy(now, connection, flow, extent),
             SocketState::Gone => {
                 self.leave_alone(connection);
                 None
@@ -281,14 +289,16 @@ impl OwnSegments {
     /// A copy of the host's first unacknowledged segment: what the peer has not acknowledged of its data in a packet with the ACK, window and SACK blocks that the
     /// controller's probes have, and the present time of the host's timestamp clock, so that the answer is a valid measurement of
     /// the round trip. `None` if none was kept.
-    fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
+    fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow, extent: Extent) -> Option<Packet> {
         let half = flow.half(Direction::Incoming);
         let kept = self.kept.get_mut(&connection)?;
-        let acknowledged = kept.acknowledged(flow)?;
+        let end = if extent == Extent::Whole { kept.payload.len() } else { kept.short_len };
+        let acknowledged = kept.acknowledged(flow).filter(|&count| count < end)?;
         let mut packet = flow.keep_alive(connection)?;
         let segment = tcp_mut(&mut packet)?;
         segment.seq = kept.seq + acknowledged as u32;
-        (segment.flags, segment.payload) = (kept.flags, kept.payload.slice(acknowledged..));
+        segment.payload = kept.payload.slice(acknowledged..end);
+        segment.flags = if end == kept.payload.len() { kept.flags } else { kept.flags - Flags::FIN };
         if let Some(timestamps) = &mut segment.options.timestamps {
             let val = self.clock.at(now, half.stamps()?)?;
             timestamps.val = kept.val.filter(|&copied| is_older(val, copied)).unwrap_or(val);
@@ -296,11 +306,6 @@ impl OwnSegments {
         }
         (kept.copied, kept.copied_at) = (kept.copied + packet.wire_len(), Some(now));
         Some(packet)
-    }
-
-    /// Whether a copy goes out with a message that is sent now.
-    fn is_due(&mut self, now: Instant, connection: Connection, flow: &Flow) -> bool {
-        self.kept.get_mut(&connection).is_some_and(|kept| !kept.is_under_way(now, flow) && kept.may_go_out(now, flow))
     }
 }
 
@@ -326,10 +331,17 @@ impl Kept {
         flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
     }
 
-    /// Whether a copy goes out with a message that is sent now: of a long segment only if an earlier message has had no answer in time.
-    fn may_go_out(&mut self, now: Instant, flow: &Flow) -> bool {
+    /// What goes out with a message that is sent now: all of a full segment only if TCP has sent nothing for as long as an answer takes, after
+    /// an earlier message too.
+    fn goes_with_message(&mut self, now: Instant, flow: &Flow) -> Option<Extent> {
         let poked_at = *self.poked_at.get_or_insert(now);
-        !self.is_long || now >= poked_at + Attempt::answered_within(flow)
+        if self.is_under_way(now, flow) {
+            return None;
+        }
+        let sent_at = flow.half(Direction::Incoming).last_data_at();
+        let is_stuck = now >= poked_at.max(sent_at.unwrap_or(poked_at)) + Attempt::stuck_after(flow);
+        let has_short = self.acknowledged(flow).is_some_and(|count| count < self.short_len);
+        if is_stuck { Some(Extent::Whole) } else { has_short.then_some(Extent::Short) }
     }
 
     /// How many of its bytes the peer has acknowledged. `None` if the first byte that it has not acknowledged is not one of them.
@@ -342,6 +354,15 @@ impl Kept {
     fn is_first(&self, flow: &Flow) -> bool {
         self.acknowledged(flow).is_some()
     }
+}
+
+/// The part of a kept segment that a copy has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Extent {
+    /// The first bytes, which were sent in a short packet.
+    Short,
+    /// All of it.
+    Whole,
 }
 
 /// The purpose of a packet that the controller sends.
@@ -434,24 +455,6 @@ mod tests {
         drop(packet);
         assert_eq!(own.kept[&connection(5)].payload, [7; 10][..]);
         assert!(buffer.is_unique());
-    }
-
-    // Claim: A copy of a full segment goes out with a message only if an earlier one has had no answer in time, and never in place of a probe.
-    #[test]
-    fn a_full_segment_is_copied_only_when_a_message_has_had_no_effect() {
-        let mut own = OwnSegments::default();
-        let (flow, at) = (Flow::new(), |millis| Instant::ZERO + Duration::from_millis(millis));
-        own.note(&sent(5, 1, Flags::ACK, &[7; 1400]), true);
-        own.note(&sent(6, 1, Flags::ACK, b"k"), true);
-        assert!(own.has(connection(5)) && !own.has_short(connection(5)) && own.has_short(connection(6)));
-        assert!(own.is_due(at(0), connection(6), &flow), "a short one goes out with the first");
-        // Without a measurement the answer takes 265 ms.
-        let is_due = |own: &mut OwnSegments, millis| own.is_due(at(millis), connection(5), &flow);
-        assert_eq!([0, 5, 264, 265].map(|millis| is_due(&mut own, millis)), [false, false, false, true]);
-        own.begin_return();
-        assert_eq!([300, 560, 565].map(|millis| is_due(&mut own, millis)), [false, false, true]);
-        own.note(&sent(5, 1401, Flags::ACK, &[7; 1400]), true);
-        assert!(!is_due(&mut own, 600), "another segment");
     }
 
     #[test]

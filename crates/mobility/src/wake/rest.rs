@@ -11,8 +11,11 @@ use holdover_wire::Seq;
 use super::attempt::Attempt;
 use crate::Direction;
 
-/// TCP counts as stuck after so many times an answer takes without queues, doubled with each message.
+/// A message is sent after so many times [`Attempt::stuck_after`], doubled with each.
 const PATIENCE: u64 = 3;
+
+/// And not earlier: ACKs may be delayed, and Linux ignores messages until its timer has expired, after 200 ms at the earliest.
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
 /// The most messages.
 const MOST_TRIES: u32 = 6;
@@ -40,7 +43,7 @@ impl Rest {
     /// `None` if nothing is outstanding.
     pub(super) fn of(now: Instant, flow: &Flow) -> Option<Self> {
         let end = flow.half(Direction::Incoming).end_of_outstanding()?;
-        Some(Self { end, next_at: now + Attempt::answered_within(flow) * PATIENCE, tries: 0 })
+        Some(Self { end, next_at: now + patience(flow), tries: 0 })
     }
 
     pub(super) fn next_at(&self) -> Instant {
@@ -54,7 +57,7 @@ impl Rest {
         if is_acknowledged || flow.is_over() || self.tries >= MOST_TRIES {
             return Standing::Over;
         }
-        let patience = Attempt::answered_within(flow) * (PATIENCE << self.tries);
+        let patience = patience(flow) * (1 << self.tries);
         let moved_at = own.progress_at(Direction::Incoming).max(own.last_data_at());
         let stuck_at = moved_at.map_or(now, |at| at + patience);
         if stuck_at > now {
@@ -67,9 +70,18 @@ impl Rest {
     }
 
     /// Looks again later, without a message.
-    pub(super) fn put_off(&mut self, now: Instant, wait: Duration) {
-        self.next_at = now + wait;
+    pub(super) fn put_off(&mut self, now: Instant, flow: &Flow) {
+        self.next_at = now + patience(flow);
     }
+
+    /// Whether the last message was the first one.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.tries == 1
+    }
+}
+
+fn patience(flow: &Flow) -> Duration {
+    (Attempt::stuck_after(flow) * PATIENCE).max(LEAST_PATIENCE)
 }
 
 #[cfg(test)]
@@ -93,8 +105,7 @@ mod tests {
     impl Typist {
         /// A connection whose first key was answered.
         fn new() -> Self {
-            let mut this =
-                Self { wake: Wake::new(WakeConfig::all()).copying_own_data(), now: Instant::from_secs(100) };
+            let mut this = Self { wake: Wake::new(WakeConfig::all()).copying_own_data(), now: Instant::from_secs(100) };
             this.outgoing(0, Flags::SYN, b"");
             this.now += ROUND_TRIP;
             this.incoming(Flags::SYN | Flags::ACK, 1);
@@ -174,13 +185,69 @@ mod tests {
         typist.incoming(Flags::ACK, 3);
         let sent = typist.sent_within(Duration::from_secs(60));
         let copies = copies(&sent);
-        let patience = (ROUND_TRIP * 5 / 4 + Duration::from_millis(15)) * PATIENCE;
+        let patience = LEAST_PATIENCE;
         let (first_at, seq, payload) = copies[0].clone();
         assert_eq!((first_at, seq, &payload[..]), (patience, 3, &b"c"[..]), "{sent:?}");
         assert_eq!(copies.len(), MOST_TRIES as usize, "{copies:?}");
         let waits: Vec<Duration> = copies.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
         assert!(waits.windows(2).all(|pair| pair[1] == pair[0] * 2), "{waits:?}");
         assert!(sent.iter().any(is_poke));
+    }
+
+    const FULL: &[u8] = &[7; 1400];
+
+    /// A host that has retransmitted a full segment into an outage, after the link's return and the first messages. Its peer has sent something.
+    fn after_first_messages() -> Typist {
+        let mut typist = Typist::new();
+        typist.wake.handle_link(typist.now, LinkEvent::Down);
+        for _ in 0..3 {
+            typist.now += Duration::from_secs(1);
+            typist.outgoing(2, Flags::ACK, FULL);
+        }
+        typist.wake.handle_link(typist.now, LinkEvent::Up { symmetric: false, moved: false });
+        let at_once = typist.sent_within(ROUND_TRIP);
+        assert!(at_once.iter().any(is_poke) && copies(&at_once).is_empty(), "{at_once:?}");
+        typist.outgoing(2, Flags::ACK, FULL);
+        typist.incoming(Flags::ACK, 2);
+        typist
+    }
+
+    // Claim: A full segment that was retransmitted into an outage is repeated when TCP sends nothing for as long as an answer takes, although a
+    // message has told it to; not with the first message, not while TCP sends, and not in place of a probe.
+    // Tests: `wake::rest::tests::a_full_segment_is_not_repeated_while_tcp_sends`
+    #[test]
+    fn a_full_segment_is_repeated_when_messages_have_no_effect() {
+        let mut typist = after_first_messages();
+        let sent = typist.sent_within(Duration::from_secs(2));
+        let copies = copies(&sent);
+        let (first_at, seq, payload) = copies[0].clone();
+        assert_eq!((seq, &payload[..]), (2, FULL));
+        assert!(first_at >= ROUND_TRIP * 5 / 4 && first_at < ROUND_TRIP * 5, "{first_at}");
+        assert!(copies.len() <= MOST_TRIES as usize, "{copies:?}");
+    }
+
+    #[test]
+    fn a_full_segment_is_not_repeated_while_tcp_sends() {
+        let mut typist = after_first_messages();
+        for _ in 0..50 {
+            let sent = typist.sent_within(ROUND_TRIP);
+            assert!(copies(&sent).is_empty(), "{sent:?}");
+            typist.outgoing(2, Flags::ACK, FULL);
+        }
+    }
+
+    /// TCP joins small segments when it retransmits them.
+    #[test]
+    fn a_key_is_still_sent_at_once_when_tcp_has_joined_it_to_a_full_segment() {
+        let mut typist = Typist::new();
+        typist.wake.handle_link(typist.now, LinkEvent::Down);
+        typist.now += Duration::from_secs(1);
+        typist.outgoing(2, Flags::ACK, &FULL[..1]);
+        typist.now += Duration::from_secs(3);
+        typist.outgoing(2, Flags::ACK, FULL);
+        typist.wake.handle_link(typist.now, LinkEvent::Up { symmetric: false, moved: false });
+        let copies = copies(&typist.sent_within(ROUND_TRIP));
+        assert_eq!(copies.iter().map(|(_, seq, payload)| (*seq, payload.len())).collect::<Vec<_>>(), [(2, 1)]);
     }
 
     #[test]

@@ -557,13 +557,20 @@ impl WakeControl {
         true
     }
 
-    /// A connection has resumed: the host's own TCP is woken again if what it had outstanding does not move. Where many are woken, it may
-    /// still be queued.
+    /// A connection has resumed: the host's own TCP is woken again if what it had outstanding does not move, unless the link or the path is
+    /// gone again. Where many go on, it may still be queued.
     pub(super) fn look_after_rest(&mut self, now: Instant, connection: Connection, flow: &Flow) {
+        let is_due = |state: &State| state.rest.is_some_and(|rest| rest.next_at() <= now);
+        if !self.connections.get(&connection).is_some_and(is_due) {
+            return;
+        }
+        let are_woken = self.waking.as_ref().is_some_and(Waking::are_many);
+        let have_rests = self.connections.values().filter(|state| state.rest.is_some()).nth(FIRST_WINDOW).is_some();
+        let is_gone = !self.link.is_up() || self.link.silent_since.is_some() || self.is_absent(connection);
         let Some(state) = self.connections.get_mut(&connection) else { return };
-        let Some(rest) = state.rest.as_mut().filter(|rest| rest.next_at() <= now) else { return };
-        if let Some(waking) = self.waking.as_ref().filter(|waking| waking.are_many()) {
-            return rest.put_off(now, waking.patience());
+        let Some(rest) = &mut state.rest else { return };
+        if are_woken || have_rests || is_gone {
+            return rest.put_off(now, flow);
         }
         match rest.look(now, flow) {
             Standing::Over => state.rest = None,
@@ -571,7 +578,8 @@ impl WakeControl {
             Standing::Stuck => {
                 let times = Times { cut_at: now, up_at: None, now, is_reset: false, crowd: Crowd::None };
                 let at = At { connection, direction: Direction::Incoming };
-                if state.incoming.begin_poke(&self.config, times, at, flow) == Outcome::Poked {
+                let is_first = rest.has_begun();
+                if state.incoming.begin_poke(&self.config, times, at, flow) == Outcome::Poked && is_first {
                     let (mechanism, what) = (unreachable_poke::NAME, "poked");
                     self.actions.push_back(Action { at: now, connection, mechanism, what });
                 }

@@ -141,12 +141,13 @@ impl Transfer {
         self.received.load(Ordering::SeqCst)
     }
 
-    /// How often in a row the sender's retransmission timer has expired.
+    /// How long the sender's retransmission timer still runs, if data is outstanding.
     ///
     /// # Errors
     /// The kernel refuses `TCP_INFO`.
-    pub fn backoff(&self) -> Result<u8, SocketError> {
-        Ok(tcp_info(&*self.from)?.tcpi_backoff)
+    pub fn timer_left(&self) -> Result<Duration, SocketError> {
+        let info = tcp_info(&*self.from)?;
+        Ok(info.tcpi_rto.saturating_sub(info.tcpi_last_data_sent).into())
     }
 
     fn stuck(&self) -> TransferError {
