@@ -184,13 +184,9 @@ fn run_grid<G: Grid>(args: &ConformanceArgs, grid: &G) -> ExitCode {
     if let Err(code) = prepare(args) {
         return code;
     }
-    let bar = Bar::new("transfers");
-    let report = match measure(grid, &options, &places, about(), &|progress| bar.show(progress)) {
+    let report = match measured(grid, &options, &places) {
         Ok(report) => report,
-        Err(error) => {
-            print_error(&with_causes(&error));
-            return if matches!(error, GridError::Journal(_)) { ExitCode::from(2) } else { ExitCode::FAILURE };
-        }
+        Err(code) => return code,
     };
     if let Some(path) = &args.csv
         && let Err(error) = std::fs::write(path, report.csv())
@@ -201,8 +197,22 @@ fn run_grid<G: Grid>(args: &ConformanceArgs, grid: &G) -> ExitCode {
     if report.is_sound() { written } else { ExitCode::FAILURE }
 }
 
+/// Measures a grid at these places. Prints the error if that is impossible.
+pub(crate) fn measured<G: Grid>(grid: &G, options: &GridOptions, places: &[G::Place]) -> Result<G::Report, ExitCode> {
+    let bar = Bar::new("transfers");
+    measure(grid, options, places, about(), &|progress| bar.show(progress)).map_err(|error| {
+        print_error(&with_causes(&error));
+        if matches!(error, GridError::Journal(_)) { ExitCode::from(2) } else { ExitCode::FAILURE }
+    })
+}
+
 fn nothing_selected(args: &ConformanceArgs, what: &str) -> ExitCode {
-    print_error(&format_args!("no {what} has \"{}\" in its name", args.only.as_deref().unwrap_or_default()));
+    no_name_has(what, args.only.as_deref())
+}
+
+/// Prints that nothing was selected.
+pub(crate) fn no_name_has(what: &str, only: Option<&str>) -> ExitCode {
+    print_error(&format_args!("no {what} has \"{}\" in its name", only.unwrap_or_default()));
     ExitCode::from(2)
 }
 
@@ -213,26 +223,30 @@ fn prepare(args: &ConformanceArgs) -> Result<(), ExitCode> {
         print_error(&format_args!("conformance needs network namespaces: {error}"));
         return Err(ExitCode::FAILURE);
     }
-    if let Err(error) = exit_on_signals(kept(args)) {
+    watch_for_signals(kept(args.journal.as_deref(), &[&args.out, &args.csv]))
+}
+
+/// At Ctrl-C, prints what is `kept` and exits. After [`Privilege::acquire`].
+pub(crate) fn watch_for_signals(kept: String) -> Result<(), ExitCode> {
+    exit_on_signals(kept).map_err(|error| {
         print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
-        return Err(ExitCode::FAILURE);
-    }
-    Ok(())
+        ExitCode::FAILURE
+    })
 }
 
 /// The progress of measurements, on a terminal.
-pub(crate) struct Bar(ProgressBar);
+struct Bar(ProgressBar);
 
 impl Bar {
     /// Counts `what`, as "transfers".
-    pub(crate) fn new(what: &str) -> Self {
+    fn new(what: &str) -> Self {
         let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{elapsed_precise}} {{msg}}");
         let style = ProgressStyle::with_template(&template).expect("a valid template");
         Self(ProgressBar::new(0).with_style(style))
     }
 
     /// Shows an event.
-    pub(crate) fn show(&self, progress: Progress<'_>) {
+    fn show(&self, progress: Progress<'_>) {
         match progress {
             Progress::Begun { done, all } => {
                 self.0.reset();
@@ -275,15 +289,15 @@ fn cannot_be_written(path: &Path, error: &std::io::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The note on an interruption: pages and tables are written only at the end.
-fn kept(args: &ConformanceArgs) -> String {
-    if let Some(path) = &args.journal {
+/// The note on an interruption: `files`, pages and tables, are written only at the end.
+pub(crate) fn kept(journal: Option<&Path>, files: &[&Option<PathBuf>]) -> String {
+    if let Some(path) = journal {
         return format!(
             "the runs that have ended are kept in {}: the same command continues from there",
             path.display()
         );
     }
-    let files = [&args.out, &args.csv].into_iter().flatten().map(|path| path.display().to_string()).collect::<Vec<_>>();
+    let files: Vec<String> = files.iter().copied().flatten().map(|path| path.display().to_string()).collect();
     match files.as_slice() {
         [] => "nothing was kept".to_owned(),
         files => format!("nothing was kept: {} would have been written at the end", files.join(" and ")),

@@ -39,7 +39,8 @@ pub(crate) struct ReproduceArgs {
     /// A directory of papers, each with a paper.toml and its scenarios, instead of those that come with Holdover.
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
-    /// The number of concurrent runs; default: the number of cores. The results do not depend on it.
+    /// The number of concurrent runs; default: the number of cores, and with --real 24, which are disconnected most of the time. The
+    /// results of simulations do not depend on it.
     #[arg(long, value_name = "N", value_parser = within(1_u16..=1024))]
     jobs: Option<u16>,
     /// The directory for the results; default: a new one below results/. Runs already in it are not repeated.
@@ -57,7 +58,8 @@ pub(crate) struct ReproduceArgs {
     /// How many settings --open and --fit sample; default: from the paper's file.
     #[arg(long, value_name = "N", value_parser = within(2_u16..=4096))]
     samples: Option<u16>,
-    /// How often --open and --fit run each variant at each point; default: from the paper's file.
+    /// How often --open and --fit run each variant at each point; default: from the paper's file. With --real the number of runs of each
+    /// transfer; default: 3.
     #[arg(long, value_name = "N", value_parser = within(1_u16..=1000))]
     runs: Option<u16>,
     /// Write the results of --open and --fit beside the paper's file, as open.toml and fitted.toml.
@@ -67,10 +69,12 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, conflicts_with = "out")]
     resume: bool,
     /// Measure real daemons between this machine's kernels instead of simulating: for m-tcp the processing time at the
-    /// supervisor host (the gateway's daemon; a minute), for hip-uto-rt a sample of disconnections (the daemons of `holdover
-    /// hip`; some seven minutes). Runs no experiments. Needs network namespaces.
-    #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "jobs", "experiments"])]
+    /// supervisor host (the gateway's daemon; a minute), for hip-uto-rt a sample of single disconnections and figure 13 (the daemons of
+    /// `holdover hip`; some 25 minutes). Runs no experiments. Needs network namespaces.
+    #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "experiments"])]
     real: bool,
+    #[command(flatten)]
+    transfers: real::TransferArgs,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,

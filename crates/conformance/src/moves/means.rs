@@ -118,6 +118,12 @@ impl HipHost {
         Ok(())
     }
 
+    /// The daemon is not to hold connections open: behind a window of zero TCP has another timer, and does not count its retransmissions.
+    pub(super) fn hold_nothing(&self) -> Result<(), MeansError> {
+        let settings = self.directory.join("hip.toml");
+        fs::write(&settings, "[user_timeout]\nenabled = false\n").map_err(failed(settings.display().to_string()))
+    }
+
     /// Starts the daemon.
     pub(super) fn up(&mut self, namespace: &Namespace, wake: bool) -> Result<(), MeansError> {
         let mut command = Command::new(&self.program);
