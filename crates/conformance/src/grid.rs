@@ -113,6 +113,9 @@ pub trait GridReport: Serialize {
 pub trait GridPlace: Copy + Ord + Display + Send + Sync {
     /// So many runs at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
     const JOBS: u16 = 12;
+    /// The runs of a place begin one after another, because the first places take much longer than the others. Otherwise repetitions of the
+    /// whole grid follow one another, so that all places meet the same load of the machine.
+    const RUNS_TOGETHER: bool = false;
 
     /// The number of connections of a run with both ends in this process.
     fn connections(self) -> u32 {
@@ -263,11 +266,19 @@ pub struct Failure {
     pub error: String,
 }
 
+/// The places of all runs, in the order of their beginning.
+fn in_order<P: GridPlace>(places: &[P], repeat: u32) -> Vec<P> {
+    if P::RUNS_TOGETHER {
+        return places.iter().flat_map(|&place| (0..repeat).map(move |_| place)).collect();
+    }
+    (0..repeat).flat_map(|_| places.iter().copied()).collect()
+}
+
 /// This many failures without a success end the grid: the cause is not one place.
 const MOST_FAILURES: usize = 3;
 
-/// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
-/// machine. A run that fails is reported, and the others continue. Runs in the journal are not repeated.
+/// Makes every run of every place, in the order of [`GridPlace::RUNS_TOGETHER`]. A run that fails is reported, and the others continue. Runs in
+/// the journal are not repeated.
 ///
 /// # Errors
 /// No run succeeded: the first failure.
@@ -284,7 +295,7 @@ where
     E: Error + Send,
 {
     let mut runs = Runs::new();
-    let mut queue: Vec<P> = (0..options.repeat).flat_map(|_| places.iter().copied()).collect();
+    let mut queue = in_order(places, options.repeat);
     let all = queue.len();
     queue.retain(|place| match journal.take(&place.to_string()) {
         Some(run) => {
@@ -401,6 +412,29 @@ mod tests {
         fn has_bounds(self) -> bool {
             true
         }
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    struct Long(u32);
+
+    impl Display for Long {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}", self.0)
+        }
+    }
+
+    impl GridPlace for Long {
+        const RUNS_TOGETHER: bool = true;
+
+        fn has_bounds(self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn repetitions_follow_one_another_unless_places_are_long() {
+        assert_eq!(in_order(&[1, 2], 2), [1, 2, 1, 2]);
+        assert_eq!(in_order(&[Long(1), Long(2)], 2), [Long(1), Long(1), Long(2), Long(2)]);
     }
 
     #[test]

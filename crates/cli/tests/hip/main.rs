@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod daemon;
+mod disconnections;
 mod dns;
 mod internet;
 mod invite;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     let kernels = [
         moves::TESTS,
         outage::TESTS,
+        disconnections::TESTS,
         with_agent::TESTS,
         invite::TESTS,
         talk::TESTS,

@@ -32,7 +32,7 @@ const MANY: i64 = 1000;
 const TIME_LIMIT: &str = "3 h";
 /// The defaults of `--runs` and `--amount`.
 const RUNS: u16 = 3;
-const AMOUNT: ByteCount = ByteCount(100_000_000);
+const AMOUNT: ByteCount = ByteCount(160_000_000);
 
 /// The paper's scenario could not be simulated.
 #[derive(Debug, thiserror::Error)]

@@ -19,8 +19,8 @@ const CANNOT_WORK: u8 = 77;
 /// Arguments of `--real` for transfers.
 #[derive(Args, Debug)]
 pub(super) struct TransferArgs {
-    /// With --real of hip-uto-rt: what is transferred with periodic disconnections, 10 MB to 600 MB; default: 100 MB. The paper's 600 MB
-    /// take six times as long.
+    /// With --real of hip-uto-rt: what is transferred with periodic disconnections, 10 MB to 600 MB; default: 160 MB. The paper's 600 MB
+    /// take four times as long.
     #[arg(long, value_name = "BYTES", requires = "real", value_parser = amount)]
     amount: Option<ByteCount>,
     /// With --real of hip-uto-rt: only transfers whose name contains this, as in "tcp-hip" or "37 s / 67 s".

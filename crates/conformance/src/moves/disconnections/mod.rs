@@ -4,6 +4,7 @@
 
 mod cell;
 mod claims;
+mod machine;
 mod page;
 mod run;
 
@@ -13,13 +14,13 @@ use std::time::Duration as WallDuration;
 
 use holdover_base::{BitRate, ByteCount, Duration};
 use holdover_lab::reproduce::catalogue::Catalogue;
-use holdover_testbed::Lateness;
 use holdover_transfers::NetPath;
 
 use super::run::MovesError;
 use crate::grid::watch_lateness;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 pub use cell::{Cell, Cuts, Repeat, Variant};
+pub use machine::Machine;
 pub use page::Report;
 pub use run::{NetTime, Run, Transferred};
 
@@ -64,7 +65,7 @@ impl DisconnectionsGrid {
 
 impl Grid for DisconnectionsGrid {
     type Place = Cell;
-    type Machine = Lateness;
+    type Machine = Machine;
     type Run = Run;
     type Error = MovesError;
     type Report = Report;
@@ -78,15 +79,15 @@ impl Grid for DisconnectionsGrid {
         Cell::all(self.amount).into_iter().filter(is_selected).collect()
     }
 
-    fn examine(&self) -> Result<Lateness, Unable> {
-        watch_lateness()
+    fn examine(&self) -> Result<Machine, Unable> {
+        Ok(Machine::new(watch_lateness()?))
     }
 
-    fn run(&self, cell: Cell, machine: &Lateness) -> Result<Run, MovesError> {
+    fn run(&self, cell: Cell, machine: &Machine) -> Result<Run, MovesError> {
         run::World::new(self, cell.variant)?.run(cell, machine)
     }
 
-    fn report(&self, _: Lateness, outcome: Outcome<Cell, Run>, head: Head) -> Report {
+    fn report(&self, _: Machine, outcome: Outcome<Cell, Run>, head: Head) -> Report {
         Report::new(self, outcome, head)
     }
 }

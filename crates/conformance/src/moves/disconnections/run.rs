@@ -7,11 +7,11 @@ use std::time::{Duration as WallDuration, Instant};
 use holdover_base::{ByteCount, Duration};
 use holdover_host::sysctl;
 use holdover_link::Loss;
-use holdover_testbed::Lateness;
 use holdover_testbed::access::{AccessNetwork, Attachment};
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, DisconnectionsGrid, PATH, USER_TIMEOUT, Variant};
+use super::machine::Connected;
+use super::{Cell, DisconnectionsGrid, Machine, PATH, USER_TIMEOUT, Variant};
 use crate::moves::exchange::Packets;
 use crate::moves::kinds::{LTE, SERVER, WIFI};
 use crate::moves::means::{Directory, HipHost};
@@ -74,7 +74,7 @@ pub struct Run {
     pub exchanges_s: Vec<Option<f64>>,
     /// Bytes that arrived, all compared with those sent.
     pub received: u64,
-    /// See [`Lateness`].
+    /// See [`Lateness`](holdover_testbed::Lateness).
     #[serde(with = "holdover_transfers::nanos")]
     pub lateness: Duration,
 }
@@ -121,14 +121,15 @@ impl World {
     }
 
     /// Makes a transfer, and cuts it.
-    pub(super) fn run(self, cell: Cell, machine: &Lateness) -> Result<Run, MovesError> {
+    pub(super) fn run(self, cell: Cell, machine: &Machine) -> Result<Run, MovesError> {
         let hosts = [self.network.host(MOBILE), self.network.host(FIXED)];
         let user_timeout = (cell.variant == Variant::UserTimeout).then_some(USER_TIMEOUT);
         let options = SocketOptions { user_timeout, ..SocketOptions::default() };
         let address = (self.server.hit()?, PORT).into();
+        let mut connected = Some(machine.begin());
         let transfer = Transfer::start(Use::Upload, cell.amount.0, hosts, address, options)?;
         let began_at = transfer.began_at;
-        let moves = self.cut(&transfer, cell)?;
+        let moves = self.cut(&transfer, cell, &mut connected, machine)?;
         wait(&transfer, began_at + cell.time_limit());
         let is_broken = transfer.is_broken();
         let arrivals = transfer.end()?;
@@ -139,12 +140,18 @@ impl World {
             },
             exchanges_s: self.exchanges(&moves),
             received: arrivals.last().map_or(0, |(_, bytes)| *bytes),
-            lateness: machine.worst_between(began_at, Instant::now()),
+            lateness: machine.lateness.worst_between(began_at, Instant::now()),
         })
     }
 
     /// Cuts a transfer, and moves the mobile host to its other network after each cut, until the transfer is over. Returns the moves.
-    fn cut(&self, transfer: &Transfer, cell: Cell) -> Result<Vec<Move>, MovesError> {
+    fn cut<'a>(
+        &self,
+        transfer: &Transfer,
+        cell: Cell,
+        connected: &mut Option<Connected<'a>>,
+        machine: &'a Machine,
+    ) -> Result<Vec<Move>, MovesError> {
         let (mut moves, mut networks) = (Vec::new(), [&WIFI, &LTE]);
         let limit = cell.time_limit();
         for [cut, back] in cell.cuts.times().take_while(|[cut, _]| *cut < limit) {
@@ -154,11 +161,13 @@ impl World {
             }
             let cut_at = Instant::now();
             self.network.detach(MOBILE, from)?;
+            *connected = None;
             if wait(transfer, transfer.began_at + back) {
                 break;
             }
             let moved_at = Instant::now();
             self.network.attach(MOBILE, to)?;
+            *connected = Some(machine.connect());
             moves.push(Move { cut_at, moved_at, to });
             networks.reverse();
         }
