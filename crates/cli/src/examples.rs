@@ -163,7 +163,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ),
             (
                 "sudo holdover reproduce hip-uto-rt --real",
-                "Disconnections of a transfer over host identities, on this kernel, in seven minutes",
+                "Single and periodic disconnections of transfers over host identities, on this kernel, in half an hour",
             ),
             (
                 "holdover reproduce freeze-tcp/table-2 --jobs 1 --out results/table-2",

@@ -39,7 +39,7 @@ pub(crate) struct ReproduceArgs {
     /// A directory of papers, each with a paper.toml and its scenarios, instead of those that come with Holdover.
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
-    /// The number of concurrent runs; default: the number of cores, and with --real 28, which are disconnected most of the time. The
+    /// The number of concurrent runs; default: the number of cores, and with --real 24, which are disconnected most of the time. The
     /// results of simulations do not depend on it.
     #[arg(long, value_name = "N", value_parser = within(1_u16..=1024))]
     jobs: Option<u16>,
@@ -70,7 +70,7 @@ pub(crate) struct ReproduceArgs {
     resume: bool,
     /// Measure real daemons between this machine's kernels instead of simulating: for m-tcp the processing time at the
     /// supervisor host (the gateway's daemon; a minute), for hip-uto-rt a sample of single disconnections and figure 13 (the daemons of
-    /// `holdover hip`; some 25 minutes). Runs no experiments. Needs network namespaces.
+    /// `holdover hip`; half an hour). Runs no experiments. Needs network namespaces.
     #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "experiments"])]
     real: bool,
     #[command(flatten)]

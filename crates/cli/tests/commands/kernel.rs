@@ -131,7 +131,8 @@ fn an_interrupted_matrix_says_what_was_kept() {
     assert!(error.starts_with("interrupted; ") && error.contains("captures in captures are kept"), "{error}");
 }
 
-// Claim: An interrupted `conformance` says what is kept: the journal of a grid, and otherwise nothing, with the file that is not written.
+// Claim: An interrupted `conformance`, or `reproduce --real`, says what is kept: the journal of a grid, and otherwise nothing, with the file
+// that is not written.
 fn an_interrupted_conformance_says_what_was_kept() {
     if !is_possible() {
         return;
@@ -145,6 +146,10 @@ fn an_interrupted_conformance_says_what_was_kept() {
         (
             "conformance --json --agent --only cubic --journal runs",
             "the runs that have ended are kept in runs: the same command continues from there",
+        ),
+        (
+            "reproduce hip-uto-rt --real --json --only 208 --runs 1 --journal cuts",
+            "the runs that have ended are kept in cuts: the same command continues from there",
         ),
     ];
     for (command, kept) in cases {

@@ -109,6 +109,12 @@ fn invalid_papers_and_directories_are_refused() {
             .contains("not the directory of a reproduction")
     );
     assert!(place.run("reproduce mine/fig-1 --experiments papers --pages pages").refused().contains("one experiment"));
+    let refused = place.run("reproduce m-tcp --real --amount 50MB").refused();
+    assert!(refused.contains("--amount, --only and --journal are for --real of hip-uto-rt"), "{refused}");
+    for (arguments, why) in [("--amount 50MB", "--real"), ("--real --amount 9MB", "not between 10 MB and 600 MB")] {
+        let ended = place.run(&format!("reproduce hip-uto-rt {arguments}"));
+        assert!(ended.code == Some(2) && ended.err.contains(why), "{ended:?}");
+    }
     place.write("papers/mine/paper.toml", &PAPER.replace("experiment = \"table-1\"", "experiment = \"table-2\""));
     assert!(place.run("reproduce --experiments papers").refused().contains("table-2"));
     // An error in a scenario has its place, and is JSON for programs.

@@ -331,7 +331,7 @@ fn rules(namespace: &Namespace) -> String {
         let output = namespace.enter(|| Command::new("ip").args([family, "rule"]).output().unwrap()).unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    let all = list("-4") + &list("-6");
+    let all = [list("-4"), list("-6")].concat();
     // Those of an interface that is gone are detached.
     let own = all.lines().filter(|line| line.starts_with("740"));
     own.map(|line| line.replace("[detached] ", "") + "\n").collect()
