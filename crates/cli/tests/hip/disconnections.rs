@@ -14,8 +14,8 @@ pub(crate) const TESTS: &[Test] = &[(
     a_transfer_is_cut_periodically_and_alternates_between_networks,
 )];
 
-/// It takes 6.4 s of connected time at least.
-const AMOUNT: ByteCount = ByteCount(8_000_000);
+/// It takes 3.2 s of connected time at least, and more than twice as much with the slow start after each return.
+const AMOUNT: ByteCount = ByteCount(4_000_000);
 
 fn run(variant: Variant) -> Run {
     let papers = Catalogue::all(None).unwrap();
@@ -39,9 +39,8 @@ fn a_transfer_is_cut_periodically_and_alternates_between_networks() {
     let run = run(Variant::Trigger);
     eprintln!("{run:?}");
     let net_s = run.transferred.net_time.seconds().expect("the transfer ends");
-    assert!(net_s >= 6.4, "8 MB at 10 Mbit/s: {run:?}");
+    assert!(net_s >= 3.2, "4 MB at 10 Mbit/s: {run:?}");
     assert_eq!(run.received, AMOUNT.0);
-    assert!(run.exchanges_s.len() >= 3, "{run:?}");
     // At the second network, and at the first one again. On a busy machine the next cut may come before an exchange.
     assert!(run.exchanges_s.iter().flatten().count() >= 2, "{run:?}");
     assert!(run.transferred.idle_s.len() >= 2, "{run:?}");

@@ -18,7 +18,8 @@ const CONNECTED_S: u64 = 10;
 pub(super) const PERIODIC_S: [(u64, u64); 6] = [(17, 37), (17, 67), (37, 37), (37, 67), (67, 37), (67, 67)];
 /// The paper's standard TCP always aborts at longer single disconnections, in seconds (section 4.1.1).
 const ALWAYS_ABORTS_BEYOND_S: u64 = 143;
-/// At the end of a single disconnection the sender's timer may run for another 120 s, and the rest of the transfer takes 12 s.
+/// At the end of a single disconnection the sender's timer may run for another 120 s, and the rest of the transfer takes 12 s. No transfer is
+/// given up sooner.
 const PATIENCE: WallDuration = WallDuration::from_secs(160);
 /// The slowest transfer that the paper prints (37 s / 67 s) took 7.3 times as long as the link needs for its data.
 pub(super) const MOST_TRANSMISSION_TIMES: u32 = 10;
@@ -145,7 +146,10 @@ impl Cell {
     pub(super) fn time_limit(self) -> WallDuration {
         match self.cuts.repeat {
             Repeat::Once => WallDuration::from_secs(self.cuts.connected_s + self.cuts.disconnected_s) + PATIENCE,
-            Repeat::Periodic => WallDuration::from(PATH.rate.transmission_time(self.amount)) * MOST_TRANSMISSION_TIMES,
+            Repeat::Periodic => {
+                let needed = WallDuration::from(PATH.rate.transmission_time(self.amount));
+                (needed * MOST_TRANSMISSION_TIMES).max(PATIENCE)
+            }
         }
     }
 
@@ -241,11 +245,11 @@ mod tests {
 
     #[test]
     fn every_run_has_an_end() {
-        let limit_s = |cuts, bytes| {
-            Cell { cuts, amount: ByteCount(bytes), variant: Variant::Standard }.time_limit().as_secs()
-        };
+        let limit_s =
+            |cuts, bytes| Cell { cuts, amount: ByteCount(bytes), variant: Variant::Standard }.time_limit().as_secs();
         assert_eq!(limit_s(Cuts::once(208), 25_000_000), 10 + 208 + 160);
         assert_eq!(limit_s(Cuts::periodic(37, 67), 100_000_000), 800);
+        assert_eq!(limit_s(Cuts::periodic(1, 1), 1_000_000), 160);
     }
 
     /// The paper's rates are those of 600 MB in its net times.

@@ -52,8 +52,10 @@ const REASONS: [(&str, &str); 16] = [
         "The wait is longer at 67 s, as claimed. The timeout is another one at each cut, and larger than Linux 2.4's",
     ),
 ];
-const LATE_ABORT: &str = "This kernel gives up when its timer expires after 204.6 s: after 156 s the ninth retransmission meets a network";
-const PHASE: &str = "The timeout at the cut decides: with more than 0.36 s the eighth retransmission comes soon after 91 s";
+const LATE_ABORT: &str =
+    "This kernel gives up when its timer expires after 204.6 s: after 156 s the ninth retransmission meets a network";
+const PHASE: &str =
+    "The timeout at the cut decides: with more than 0.36 s the eighth retransmission comes soon after 91 s";
 const QUICK: &str = "Readdressing takes 0.15 s here, and took the prototype 2 to 3 s";
 
 /// The figures of a cell.
@@ -231,7 +233,8 @@ impl Report {
         let lengths: std::collections::BTreeSet<u64> = PERIODIC_S.into_iter().map(|(_, length)| length).collect();
         let idle = |disconnected_s: u64, variant: Variant, column: Column| {
             let rows = self.rows_of(Repeat::Periodic);
-            let rows = rows.filter(|row| row.place.variant == variant && row.place.cuts.disconnected_s == disconnected_s);
+            let rows =
+                rows.filter(|row| row.place.variant == variant && row.place.cuts.disconnected_s == disconnected_s);
             let completed = rows.flat_map(|row| transfers(row, column)).filter(|it| it.net_time.seconds().is_some());
             let idle: Vec<f64> = completed.flat_map(|it| it.idle_s).collect();
             let median = lower_median(idle.iter().copied().map(Some));
@@ -361,7 +364,8 @@ fn claims_section(claims: Option<&[Claim]>, amount: &str) -> String {
         let simulated = verdict(claim.simulated);
         let reason = reason(claim).map_or(String::new(), |reason| format!(". {reason}"));
         let (id, claim, found) = (&here.id, &here.text, &here.found);
-        let _ = writeln!(text, "| `{id}`: {claim} | {in_full}{simulated} | {} | {found}{reason} |", here.verdict.name());
+        let _ =
+            writeln!(text, "| `{id}`: {claim} | {in_full}{simulated} | {} | {found}{reason} |", here.verdict.name());
     }
     text.push('\n');
     text
@@ -418,7 +422,8 @@ impl GridReport for Report {
     }
 
     fn csv(&self) -> String {
-        let header = "connected_s,disconnected_s,repeat,amount_bytes,variant,run,net_time,cuts,received_bytes,lateness_ms";
+        let header =
+            "connected_s,disconnected_s,repeat,amount_bytes,variant,run,net_time,cuts,received_bytes,lateness_ms";
         let of_cell = |row: &Row| {
             let Cell { cuts, amount, variant } = row.place;
             let repeat = if cuts.repeat == Repeat::Once { "once" } else { "periodic" };
