@@ -39,7 +39,7 @@ pub(crate) struct ReproduceArgs {
     /// A directory of papers, each with a paper.toml and its scenarios, instead of those that come with Holdover.
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
-    /// The number of concurrent runs; default: the number of cores, and with --real 24, which are disconnected most of the time. The
+    /// The number of concurrent runs; default: the number of cores, and with --real 28, which are disconnected most of the time. The
     /// results of simulations do not depend on it.
     #[arg(long, value_name = "N", value_parser = within(1_u16..=1024))]
     jobs: Option<u16>,

@@ -197,7 +197,7 @@ pub(super) fn megabytes(amount: ByteCount) -> String {
 
 impl GridPlace for Cell {
     /// Most of the time the runs are disconnected, or wait.
-    const JOBS: u16 = 24;
+    const JOBS: u16 = 28;
     /// The longest ones take as long as all others in parallel.
     const RUNS_TOGETHER: bool = true;
 

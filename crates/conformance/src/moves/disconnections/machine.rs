@@ -4,8 +4,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use holdover_testbed::Lateness;
 
-/// A transfer begins while fewer than this many have a network. One that has takes 0.14 of a core of the reference machine, which has two.
-const MOST_CONNECTED: usize = 5;
+/// A run begins while fewer than this many others have a network. One that has takes 0.14 of a core of the reference machine, which has two.
+const MOST_CONNECTED: usize = 8;
 
 /// The machine, shared by all runs.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Machine {
         Self { lateness, connected: Mutex::new(0), cut: Condvar::new() }
     }
 
-    /// Waits until a transfer may begin: runs that began all at once would be connected at the same times, too many for the machine.
+    /// Waits until a run may begin: those that began all at once would start their daemons, and have a network, at the same times.
     pub(super) fn begin(&self) -> Connected<'_> {
         let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         let fewer = self.cut.wait_while(connected, |connected| *connected >= MOST_CONNECTED);

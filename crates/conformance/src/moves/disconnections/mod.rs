@@ -84,7 +84,8 @@ impl Grid for DisconnectionsGrid {
     }
 
     fn run(&self, cell: Cell, machine: &Machine) -> Result<Run, MovesError> {
-        run::World::new(self, cell.variant)?.run(cell, machine)
+        let connected = machine.begin();
+        run::World::new(self, cell.variant)?.run(cell, machine, connected)
     }
 
     fn report(&self, _: Machine, outcome: Outcome<Cell, Run>, head: Head) -> Report {

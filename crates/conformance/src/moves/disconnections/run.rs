@@ -121,12 +121,12 @@ impl World {
     }
 
     /// Makes a transfer, and cuts it.
-    pub(super) fn run(self, cell: Cell, machine: &Machine) -> Result<Run, MovesError> {
+    pub(super) fn run<'a>(self, cell: Cell, machine: &'a Machine, connected: Connected<'a>) -> Result<Run, MovesError> {
         let hosts = [self.network.host(MOBILE), self.network.host(FIXED)];
         let user_timeout = (cell.variant == Variant::UserTimeout).then_some(USER_TIMEOUT);
         let options = SocketOptions { user_timeout, ..SocketOptions::default() };
         let address = (self.server.hit()?, PORT).into();
-        let mut connected = Some(machine.begin());
+        let mut connected = Some(connected);
         let transfer = Transfer::start(Use::Upload, cell.amount.0, hosts, address, options)?;
         let began_at = transfer.began_at;
         let moves = self.cut(&transfer, cell, &mut connected, machine)?;
