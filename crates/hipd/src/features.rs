@@ -6,7 +6,9 @@ use std::path::Path;
 use holdover_host::feature::Feature;
 
 use crate::core::{LsiPrefix, PORT};
-use crate::daemon::{ELSEWHERE, SocketDiag, missing_forwarding, probe_sockets, source_for};
+use crate::daemon::{
+    ELSEWHERE, SocketDiag, has_strict_filter, missing_forwarding, probe_sockets, source_for, standbys,
+};
 use crate::files::{Peers, Proxy, Settings, check_address, read_identity};
 
 /// Probes everything, without side effects. Looks for identity and peers in `directory`.
@@ -54,6 +56,13 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
             "this host has no address to offer to its peers",
             "add a default route",
             addresses(),
+        ),
+        Feature::tried(
+            "HIP's standby links",
+            false,
+            "peers do not find this host by its other uplinks before these are used",
+            "sysctl -w net.ipv4.conf.all.rp_filter=2",
+            standby_links(),
         ),
         Feature::tried(
             "HIP's sock_diag",
@@ -128,6 +137,17 @@ fn addresses() -> Result<String, String> {
     let sources = ELSEWHERE.into_iter().filter_map(source_for).filter(|&source| check_address(source).is_ok());
     let found: Vec<String> = sources.map(|it| it.to_string()).collect();
     if found.is_empty() { Err("no default route, or no address for it".to_owned()) } else { Ok(found.join(", ")) }
+}
+
+/// The links with a route that are not in use, and whether the kernel takes what arrives there.
+fn standby_links() -> Result<String, String> {
+    let found = standbys().map_err(|error| error.to_string())?;
+    let mut strict = found.iter().filter(|(address, link)| has_strict_filter(*address, link));
+    if let Some((_, link)) = strict.next() {
+        return Err(format!("rp_filter is 1 at {link}: what arrives there from peers is dropped"));
+    }
+    let found: Vec<String> = found.iter().map(|(address, link)| format!("{address} on {link}")).collect();
+    Ok(if found.is_empty() { "none".to_owned() } else { found.join(", ") })
 }
 
 /// Whether this host has another route to addresses of the prefix.

@@ -29,6 +29,15 @@ struct HostPeer {
     peer: String,
 }
 
+/// A path to a peer, by the interface and the address of this host.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PeerLink {
+    peer: String,
+    link: String,
+    from: String,
+    to: String,
+}
+
 type PeerCounts = Family<Peer, Counter<u64, AtomicU64>>;
 type PeerGauges = Family<Peer, Gauge>;
 
@@ -54,6 +63,17 @@ fn values(peers: &[PeerStatus], value: impl Fn(&PeerStatus) -> u64) -> PeerGauge
         gauges.get_or_create(&label(peer)).set(i64::try_from(value(peer)).unwrap_or(i64::MAX));
     }
     gauges
+}
+
+/// The paths to peers: 1 if data takes it, else 0.
+fn paths(peers: &[PeerStatus]) -> Family<PeerLink, Gauge> {
+    let paths = Family::<PeerLink, Gauge>::default();
+    for (peer, path) in peers.iter().flat_map(|peer| peer.paths.iter().map(move |path| (peer, path))) {
+        let link = path.link.clone().unwrap_or_default();
+        let (from, to) = (path.from.to_string(), path.to.to_string());
+        paths.get_or_create(&PeerLink { peer: label(peer).peer, link, from, to }).set(i64::from(path.in_use));
+    }
+    paths
 }
 
 /// The metrics of a status.
@@ -86,6 +106,7 @@ pub fn encode_status(status: &Status) -> String {
         "TCP connections that are held open because the peer does not answer",
         values(peers, |peer| peer.held_connections),
     );
+    registry.register("path_in_use", "Whether data to the peer takes this path", paths(peers));
     registry.register("rekeyings", "How often keys were changed", counts(peers, |peer| peer.counters.rekeyed));
     proxied(&mut registry, status);
     let Counters { relayed_hip, relayed_esp, woken, hip_in, hip_out, fragments, .. } = status.counters;
@@ -157,7 +178,12 @@ fn dropped(status: &Status) -> Family<Cause, Counter<u64, AtomicU64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{HostStatus, PeerCounters, ProxyStatus};
+    use crate::status::{HostStatus, PathStatus, PeerCounters, ProxyStatus};
+
+    fn path(from: [u8; 4], in_use: bool) -> PathStatus {
+        let link = Some(format!("lte{}", from[3]));
+        PathStatus { from: from.into(), to: [198, 51, 100, 2].into(), link, in_use, verified: true }
+    }
 
     #[test]
     fn every_counter_has_its_value() {
@@ -173,6 +199,7 @@ mod tests {
             hit: "2001:25::1".into(),
             state: "ESTABLISHED".into(),
             is_moving: true,
+            paths: [(4, true), (5, false)].map(|(last, in_use)| path([192, 0, 2, last], in_use)).to_vec(),
             held_connections: 6,
             counters,
             ..PeerStatus::default()
@@ -197,6 +224,7 @@ mod tests {
             lsi: None,
             interface: "hip0".into(),
             addresses: Vec::new(),
+            links: Vec::new(),
             udp: true,
             wake: true,
             hold_s: None,
@@ -216,6 +244,8 @@ mod tests {
             "holdover_hip_silent_paths_total{peer=\"server\"} 2",
             "holdover_hip_silent{peer=\"server\"} 0",
             "holdover_hip_held_connections{peer=\"server\"} 6",
+            "holdover_hip_path_in_use{peer=\"server\",link=\"lte4\",from=\"192.0.2.4\",to=\"198.51.100.2\"} 1",
+            "holdover_hip_path_in_use{peer=\"server\",link=\"lte5\",from=\"192.0.2.5\",to=\"198.51.100.2\"} 0",
             "holdover_hip_relayed_esp_total 7",
             "holdover_hip_fragments_total 8",
             "holdover_hip_clients 4",

@@ -23,6 +23,9 @@ pub struct Status {
     pub interface: String,
     /// This host's locators as announced to peers, the preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// Their interfaces, in the same order.
+    #[serde(default)]
+    pub links: Vec<LinkStatus>,
     /// Whether packets in UDP can be received.
     pub udp: bool,
     /// Whether TCP is woken after a move.
@@ -43,6 +46,17 @@ pub struct Status {
     pub proxy: Option<ProxyStatus>,
     /// The packet counters, of all identities.
     pub counters: Counters,
+}
+
+/// The link of an address of this host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// The address.
+    pub address: IpAddr,
+    /// The interface.
+    pub link: String,
+    /// Whether it is a standby: the routes prefer another one.
+    pub standby: bool,
 }
 
 /// The status of the proxy.
@@ -91,6 +105,9 @@ pub struct PeerStatus {
     pub in_udp: bool,
     /// Its verified addresses.
     pub addresses: Vec<IpAddr>,
+    /// The paths that data to it can take, the best ones first.
+    #[serde(default)]
+    pub paths: Vec<PathStatus>,
     /// Its addresses in the file of peers.
     pub known_addresses: Vec<IpAddr>,
     /// Its rendezvous servers and relays in the file of peers.
@@ -121,6 +138,22 @@ pub struct PeerStatus {
     /// The packet counters.
     #[serde(flatten)]
     pub counters: PeerCounters,
+}
+
+/// A path to a peer: an address of this host, and a verified one of the peer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PathStatus {
+    /// This host's address.
+    pub from: IpAddr,
+    /// The peer's.
+    pub to: IpAddr,
+    /// The interface of this host's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// Whether data takes it now.
+    pub in_use: bool,
+    /// Whether the peer has verified this host's address.
+    pub verified: bool,
 }
 
 /// Packets to and from a peer, with the headers of the inner packets.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use holdover_hip::identity::Hit;
 use holdover_hipd::files::{Peers, ProxiedHost, Via};
-use holdover_hipd::status::{PeerStatus, ProxyStatus, Status};
+use holdover_hipd::status::{PathStatus, PeerStatus, ProxyStatus, Status};
 
 use crate::text_table::{Layout, columns, laid_out};
 
@@ -37,6 +37,7 @@ pub(super) fn hosts(interface: Option<&str>, hosts: &[(ProxiedHost, Hit)]) -> St
 pub(super) fn status(status: &Status) -> String {
     let lsi = status.lsi.map(|lsi| format!(", in IPv4 {lsi}")).unwrap_or_default();
     let mut text = format!("{}{lsi}  at {}  on {}\n", status.hit, list(&status.addresses), status.interface);
+    text.push_str(&standbys(status));
     if !status.wake {
         text.push_str("TCP is not woken after a move (--no-wake)\n");
     }
@@ -56,6 +57,9 @@ pub(super) fn status(status: &Status) -> String {
     for peer in &status.peers {
         text.push_str(&held(name(peer), peer));
     }
+    if status.links.iter().any(|link| link.standby) {
+        text.push_str(&paths(&status.peers));
+    }
     // As in `hip top`: the columns of addresses and moves are dropped first.
     let layout = Layout { given_up: &[2, 4], ..Layout::default() };
     text.push_str(&laid_out(["peer", "state", "at", "out / in", "moves"], layout, status.peers.iter().map(peer_row)));
@@ -70,6 +74,31 @@ pub(super) fn status(status: &Status) -> String {
         "dropped: {dropped} packets of data, {} of HIP; {} to unreachable peers",
         counters.hip_dropped, counters.unreachable
     );
+    text
+}
+
+/// The links that are not in use.
+fn standbys(status: &Status) -> String {
+    let standbys = status.links.iter().filter(|link| link.standby);
+    let text: Vec<String> = standbys.map(|it| format!("{} on {}", it.address, it.link)).collect();
+    if text.is_empty() { String::new() } else { format!("standby: {}\n", text.join(", ")) }
+}
+
+/// The path of data to each peer, and the others.
+fn paths(peers: &[PeerStatus]) -> String {
+    let mut text = String::new();
+    for peer in peers.iter().filter(|peer| peer.paths.len() > 1) {
+        let path = |path: &PathStatus| {
+            let link = path.link.as_ref().map(|link| format!(" on {link}")).unwrap_or_default();
+            let state = match (path.in_use, path.verified) {
+                (true, _) => ", in use",
+                (false, true) => ", verified",
+                (false, false) => ", not verified",
+            };
+            format!("{} to {}{link}{state}", path.from, path.to)
+        };
+        let _ = writeln!(text, "{}: {}", name(peer), peer.paths.iter().map(path).collect::<Vec<_>>().join("; "));
+    }
     text
 }
 

@@ -48,6 +48,8 @@ pub struct Contact<T> {
     is_down: bool,
     /// Addresses of this host that the peer has verified.
     proven: Vec<IpAddr>,
+    /// Those of them that it has verified while another one was preferred: no translator is in front of them.
+    reached: Vec<IpAddr>,
     /// When this host moved, while the peer has not verified the new address.
     moved_at: Option<Instant>,
     preferred: Option<IpAddr>,
@@ -69,6 +71,7 @@ impl<T> Default for Contact<T> {
         Self {
             is_down: false,
             proven: Vec::new(),
+            reached: Vec::new(),
             moved_at: None,
             preferred: None,
             former: None,
@@ -136,6 +139,7 @@ impl<T> Contact<T> {
     pub fn note_established(&mut self, locators: &[IpAddr]) -> Option<PathChange> {
         self.preferred = locators.first().copied();
         self.proven = self.preferred.into_iter().collect();
+        self.reached.clear();
         (self.announce_at, self.former, self.kept_at) = (None, None, None);
         let was_elsewhere = self.moved_at.take().is_some();
         let was_down = core::mem::take(&mut self.is_down);
@@ -150,16 +154,16 @@ impl<T> Contact<T> {
     }
 
     /// This host has moved to these locators ([`Host::locators_towards`](super::Host::locators_towards)). `is_translated` if it may be
-    /// behind a translator of addresses: a known address is announced again, as the translator may have forgotten it or be another one.
+    /// behind a translator of addresses: a known address is announced again, as the translator may have forgotten it or be another one. The
+    /// address of a standby that the peer has reached without having heard from it needs no translator.
     pub fn note_move(&mut self, now: Instant, locators: &[IpAddr], is_translated: bool) -> Move {
-        self.proven.retain(|address| locators.contains(address));
+        self.forget_others(locators);
         let Some(first) = locators.first() else { return Move::default() };
         let former = self.preferred.replace(*first);
         let is_kept = |it: &IpAddr| it != first && locators.contains(it);
         (self.former, self.kept_at) = (former.filter(is_kept), None);
         if is_translated {
-            // The translator may have forgotten it, or be another one.
-            self.proven.clear();
+            self.proven.clone_from(&self.reached);
         }
         if !self.proven.contains(first) {
             self.moved_at = Some(now);
@@ -181,10 +185,17 @@ impl<T> Contact<T> {
     /// This host has these locators now, and the preferred one stays. If the former one goes while packets are on their way to it, they are
     /// lost after all.
     pub fn note_left(&mut self, now: Instant, locators: &[IpAddr]) -> Option<PathChange> {
-        self.proven.retain(|address| locators.contains(address));
+        self.forget_others(locators);
         self.former.take_if(|former| !locators.contains(former))?;
         let kept_at = self.kept_at.take()?;
         (now.saturating_since(kept_at) < IN_FLIGHT).then_some(PathChange::Moved)
+    }
+
+    /// What the peer has verified of addresses that this host has left is outdated.
+    fn forget_others(&mut self, locators: &[IpAddr]) {
+        for known in [&mut self.proven, &mut self.reached] {
+            known.retain(|address| locators.contains(address));
+        }
     }
 
     /// Authentic data of the peer arrived from one address at another one.
@@ -217,6 +228,9 @@ impl<T> Contact<T> {
     pub fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
         if !self.proven.contains(&address) {
             self.proven.push(address);
+        }
+        if self.preferred.is_some_and(|preferred| preferred != address) && !self.reached.contains(&address) {
+            self.reached.push(address);
         }
         let has_kept = self.has_kept_former();
         let after = now.saturating_since(self.moved_at.take()?);

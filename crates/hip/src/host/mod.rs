@@ -201,6 +201,13 @@ impl Host {
         addresses.filter(|it| it.status == Status::Active).map(|it| it.address).collect()
     }
 
+    /// The paths that data to a peer can take: pairs of addresses of this host and verified ones of the peer, the best ones first; and whether it
+    /// takes the path now.
+    pub fn paths(&self, peer: Hit) -> Vec<((IpAddr, IpAddr), bool)> {
+        let association = self.associations.get(&peer).filter(|association| association.is_usable());
+        association.map(|association| association.paths(&self.local)).unwrap_or_default()
+    }
+
     /// The number of remembered peers, and of signed R1s and Diffie-Hellman key pairs kept for initiators.
     pub fn remembered(&self) -> (usize, usize) {
         (self.associations.len(), self.responder.kept())

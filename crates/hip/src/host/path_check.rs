@@ -25,6 +25,14 @@ impl Association {
         self.reachability.route(usual, |between| carries_data(addresses, &local.locators, between))
     }
 
+    /// The paths that data can take, the best ones first, and whether it takes them now.
+    pub(super) fn paths(&self, local: &Local) -> Vec<(Between, bool)> {
+        let paths = pairs(&local.locators, self.peer_addresses.active());
+        let usual = paths.first().map(|(src, dst)| (self.usual_source(local, *dst).unwrap_or(*src), *dst));
+        let used = self.reachability.used().or(usual);
+        paths.into_iter().map(|between| (between, Some(between) == used)).collect()
+    }
+
     /// Data is sent on a path.
     pub(super) fn note_sent(&mut self, local: &Local, now: Instant, between: Between) {
         if local.config.path_check.is_some() && self.peer_addresses.is_active(between.1) {

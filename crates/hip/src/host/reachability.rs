@@ -142,6 +142,11 @@ impl Reachability {
         }
     }
 
+    /// The path of the last data since addresses have changed.
+    pub(super) const fn used(&self) -> Option<Between> {
+        self.used
+    }
+
     /// Data is sent on a path.
     pub(super) fn note_sent(&mut self, now: Instant, between: Between) {
         if self.used != Some(between) {

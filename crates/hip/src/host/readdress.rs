@@ -236,6 +236,7 @@ impl Association {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.peer_addresses.status(address));
         let before = self.peer_addresses.in_use();
+        let former = self.preferred_and_verified(local);
         let mut unverified = self.peer_addresses.announce(now, locators, &local.locators);
         if let Some(address) = translated {
             // Checked even if verified, so that the peer learns that the check succeeded.
@@ -272,8 +273,19 @@ impl Association {
         let stays = self.peer_addresses.iter().any(|it| it.status == Status::Active && is_reached(it.address));
         let moved_to = first.as_ref().map(|(address, _)| *address);
         let moved_to = moved_to.filter(|address| self.peer_addresses.is_preferred(*address) || !stays);
+        // Or to an address that was verified before, from one that it has left: what is on its way there is lost.
+        let has_left = former.is_some_and(|former| self.peer_addresses.status(former) == Some(Status::Deprecated));
+        let moved_to = moved_to.or_else(|| self.preferred_and_verified(local).filter(|_| has_left));
         local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
+    }
+
+    /// The peer's preferred address, if it was verified.
+    fn preferred_and_verified(&self, local: &Local) -> Option<IpAddr> {
+        let is_it = |it: &&PeerAddress| {
+            it.status == Status::Active && it.is_preferred() && local.source_for(it.address).is_some()
+        };
+        self.peer_addresses.iter().find(is_it).map(|it| it.address)
     }
 
     /// The newest packet of the peer came in UDP from a new address, or from a new port of it if `is_rebound`: a translator has another

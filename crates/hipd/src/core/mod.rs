@@ -48,7 +48,7 @@ use self::peer::PeerState;
 use self::translation::Translation;
 pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
 use crate::files::{Peer, Peers, Serves};
-use crate::status::{Counters, PeerStatus};
+use crate::status::{Counters, PathStatus, PeerStatus};
 
 /// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
@@ -193,7 +193,15 @@ impl Core {
         let status = |(&hit, peer): (&Hit, &PeerState)| {
             let services = self.host.services(hit).iter().map(|service| service_name(*service).to_owned()).collect();
             let status = peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit), services);
-            PeerStatus { lsi: self.translation.as_ref().and_then(|it| it.of(hit)), ..status }
+            let path = |((from, to), in_use)| PathStatus {
+                from,
+                to,
+                link: None,
+                in_use,
+                verified: peer.contact.is_proven(from),
+            };
+            let paths = self.host.paths(hit).into_iter().map(path).collect();
+            PeerStatus { lsi: self.translation.as_ref().and_then(|it| it.of(hit)), paths, ..status }
         };
         self.peers.iter().map(status).collect()
     }
@@ -243,8 +251,13 @@ impl Core {
                 peer.note_down(now);
             } else if !is_other {
                 woken.extend(peer.note_left(now, &towards).then_some(hit));
-            } else if peer.note_move(now, &towards) {
-                announced.push(hit);
+            } else {
+                let it = peer.note_move(now, &towards);
+                if it.announce {
+                    announced.push(hit);
+                } else if it.change.is_some() {
+                    woken.push(hit);
+                }
             }
         }
         self.host.set_locators(now, locators);

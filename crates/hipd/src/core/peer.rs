@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_hip::host::{Contact, PathChange, State};
+use holdover_hip::host::{Contact, Move, PathChange, State};
 use holdover_hip::identity::Hit;
 use holdover_mobility::hold_open::HoldOpen;
 use holdover_mobility::wake::{Wake, WakeConfig};
@@ -133,8 +133,8 @@ impl PeerState {
         self.tell(now, change);
     }
 
-    /// This host has moved. Returns whether the peer is to verify the address.
-    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
+    /// This host has moved. Returns whether the peer is to verify the address, or knows it, and packets may be lost.
+    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> Move {
         let it = self.contact.note_move(now, locators, self.uses_udp());
         if it.is_known && it.change != Some(PathChange::Up) {
             self.counters.readdressed += 1;
@@ -143,7 +143,7 @@ impl PeerState {
         if let Some(change) = it.change {
             self.tell(now, change);
         }
-        it.announce
+        it
     }
 
     /// This host has left addresses other than the preferred one. Returns whether that lost packets.
@@ -224,6 +224,7 @@ impl PeerState {
             state: state.to_string(),
             in_udp: self.via == Via::Udp || self.in_udp,
             addresses: verified,
+            paths: Vec::new(),
             known_addresses: self.addresses.clone(),
             servers: self.servers.clone(),
             services,

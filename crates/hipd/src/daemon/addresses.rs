@@ -1,17 +1,13 @@
 //! This host's locators: the addresses that the system's routes choose for packets to its peers, while their links have
-//! a carrier. Kernel notifications trigger the look-up.
+//! a carrier, then those of standby links. Kernel notifications trigger the look-up.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_host::{Group, Monitor, Requests};
-use netlink_packet_core::NLM_F_DUMP;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkFlags, LinkMessage};
 
+use super::links::{Interfaces, KernelRoutes, Links, find, links_of};
 use crate::files::check_address;
 
 /// Documentation addresses outside of every network (RFC 5737, RFC 3849): their route is the default route.
@@ -37,9 +33,14 @@ struct Routed {
 }
 
 impl Routed {
-    /// The addresses to announce, given those that the routes choose now: former ones that are still usable come last. An IP version without
-    /// a route has none.
-    fn announced(&mut self, chosen: &[IpAddr], is_usable: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
+    /// The addresses to announce, given those that the routes choose now and those of standbys: former ones that are still usable come last. An
+    /// IP version without a route has none.
+    fn announced(
+        &mut self,
+        chosen: &[IpAddr],
+        standby: &[IpAddr],
+        is_usable: impl Fn(IpAddr) -> bool,
+    ) -> Vec<IpAddr> {
         // The IP versions may move one after the other.
         for is_ipv4 in [true, false] {
             let of = |all: &[IpAddr]| all.iter().copied().filter(|it| it.is_ipv4() == is_ipv4).collect::<Vec<_>>();
@@ -51,9 +52,10 @@ impl Routed {
         }
         self.present = chosen.to_vec();
         let has_route = |it: &IpAddr| chosen.iter().any(|other| other.is_ipv4() == it.is_ipv4());
-        let stays = |it: &IpAddr| has_route(it) && !chosen.contains(it) && is_usable(*it);
+        let is_new = |it: &IpAddr| !chosen.contains(it) && !standby.contains(it);
+        let stays = |it: &IpAddr| has_route(it) && is_new(it) && is_usable(*it);
         let former = self.former.iter().copied().filter(stays);
-        chosen.iter().copied().chain(former).take(MOST).collect()
+        chosen.iter().chain(standby).copied().chain(former).take(MOST).collect()
     }
 }
 
@@ -69,47 +71,24 @@ impl Addresses {
         while let Ok(Some(_)) = self.monitor.receive() {}
     }
 
-    /// The source addresses for packets to these peers, in their order, and to the default route; then those from before the last change
-    /// that still exist.
+    /// The source addresses for packets to these peers, in their order, and to the default route; then those of standby links, unless they
+    /// are not wanted; then those from before the last change that still exist. Also their links.
     ///
     /// # Errors
     /// The query fails.
-    pub(super) fn look(&mut self, peers: &[IpAddr], lsi: Option<Ipv4Addr>) -> io::Result<Vec<IpAddr>> {
-        let links = self.usable()?;
-        let mut found: Vec<IpAddr> = Vec::new();
-        for &peer in peers.iter().chain(&ELSEWHERE) {
-            let Some(source) = source_for(peer) else { continue };
-            let has_carrier = links.get(&source).copied().unwrap_or(false);
-            if has_carrier && is_locator(source, lsi) && !found.contains(&source) && found.len() < MOST {
-                found.push(source);
-            }
-        }
-        Ok(self.routed.announced(&found, |it| links.get(&it).copied().unwrap_or(false)))
-    }
-
-    /// The host's addresses, and whether their link is up with a carrier.
-    fn usable(&mut self) -> io::Result<BTreeMap<IpAddr, bool>> {
-        let answers = self.requests.request(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)?;
-        let up = LinkFlags::Up | LinkFlags::LowerUp;
-        let links: BTreeMap<u32, bool> = answers
-            .into_iter()
-            .filter_map(|answer| match answer {
-                RouteNetlinkMessage::NewLink(link) => Some((link.header.index, link.header.flags.contains(up))),
-                _ => None,
-            })
-            .collect();
-        let answers = self.requests.request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)?;
-        let mut addresses = BTreeMap::new();
-        for answer in answers {
-            let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-            let is_up = links.get(&message.header.index).copied().unwrap_or(false);
-            for attribute in message.attributes {
-                if let AddressAttribute::Local(address) | AddressAttribute::Address(address) = attribute {
-                    *addresses.entry(address).or_default() |= is_up;
-                }
-            }
-        }
-        Ok(addresses)
+    pub(super) fn look(
+        &mut self,
+        peers: &[IpAddr],
+        lsi: Option<Ipv4Addr>,
+        has_standbys: bool,
+    ) -> io::Result<(Vec<IpAddr>, Links)> {
+        let interfaces = Interfaces::read(&mut self.requests)?;
+        let mut routes = KernelRoutes(&mut self.requests);
+        let mut found = find(&mut routes, &interfaces, peers, has_standbys, |it| is_locator(it, lsi));
+        found.chosen.truncate(MOST);
+        let announced = self.routed.announced(&found.chosen, &found.standby, |it| interfaces.is_up(it));
+        let links = links_of(&mut routes, &interfaces, &announced, &found.standby, peers);
+        Ok((announced, links))
     }
 }
 
@@ -146,14 +125,26 @@ mod tests {
     fn the_former_address_stays_announced_while_it_is_there() {
         let [wifi, lte, v6] = ["10.1.0.2", "10.2.0.2", "2001:db8::2"].map(|it| it.parse::<IpAddr>().unwrap());
         let mut routed = Routed::default();
-        assert_eq!(routed.announced(&[wifi], |_| true), [wifi]);
-        assert_eq!(routed.announced(&[lte], |_| true), [lte, wifi]);
-        assert_eq!(routed.announced(&[lte], |_| true), [lte, wifi], "a notification without a change of routes");
-        assert_eq!(routed.announced(&[lte], |it| it != wifi), [lte], "it is gone");
-        assert_eq!(routed.announced(&[wifi, v6], |_| true), [wifi, v6, lte]);
-        assert_eq!(routed.announced(&[v6], |_| true), [v6], "IPv4 has no route");
-        assert!(routed.announced(&[], |_| true).is_empty());
-        assert_eq!(routed.announced(&[lte], |_| true), [lte]);
+        assert_eq!(routed.announced(&[wifi], &[], |_| true), [wifi]);
+        assert_eq!(routed.announced(&[lte], &[], |_| true), [lte, wifi]);
+        assert_eq!(routed.announced(&[lte], &[], |_| true), [lte, wifi], "a notification without a change of routes");
+        assert_eq!(routed.announced(&[lte], &[], |it| it != wifi), [lte], "it is gone");
+        assert_eq!(routed.announced(&[wifi, v6], &[], |_| true), [wifi, v6, lte]);
+        assert_eq!(routed.announced(&[v6], &[], |_| true), [v6], "IPv4 has no route");
+        assert!(routed.announced(&[], &[], |_| true).is_empty());
+        assert_eq!(routed.announced(&[lte], &[], |_| true), [lte]);
+    }
+
+    // Claim: Addresses of standby links are announced behind those in use, and before former ones.
+    #[test]
+    fn standbys_come_before_former_addresses() {
+        let [wifi, lte, wired, v6] =
+            ["10.1.0.2", "10.2.0.2", "10.3.0.2", "2001:db8::2"].map(|it| it.parse::<IpAddr>().unwrap());
+        let mut routed = Routed::default();
+        assert_eq!(routed.announced(&[wifi, v6], &[lte], |_| true), [wifi, v6, lte]);
+        assert_eq!(routed.announced(&[wired, v6], &[lte], |_| true), [wired, v6, lte, wifi]);
+        assert_eq!(routed.announced(&[wired, v6], &[wifi, lte], |_| true), [wired, v6, wifi, lte]);
+        assert_eq!(routed.announced(&[lte], &[], |it| it != wired), [lte, wifi], "a standby that takes over");
     }
 
     #[test]
@@ -161,9 +152,9 @@ mod tests {
         let [wifi4, lte4, wifi6, lte6] =
             ["10.1.0.2", "10.2.0.2", "2001:db8:1::2", "2001:db8:2::2"].map(|it| it.parse::<IpAddr>().unwrap());
         let mut routed = Routed::default();
-        assert_eq!(routed.announced(&[lte4, lte6], |_| true), [lte4, lte6]);
-        assert_eq!(routed.announced(&[wifi4, lte6], |_| true), [wifi4, lte6, lte4]);
-        assert_eq!(routed.announced(&[wifi4, wifi6], |_| true), [wifi4, wifi6, lte4, lte6]);
+        assert_eq!(routed.announced(&[lte4, lte6], &[], |_| true), [lte4, lte6]);
+        assert_eq!(routed.announced(&[wifi4, lte6], &[], |_| true), [wifi4, lte6, lte4]);
+        assert_eq!(routed.announced(&[wifi4, wifi6], &[], |_| true), [wifi4, wifi6, lte4, lte6]);
     }
 
     // Claim: HITs, the own LSI, loopback and link-local addresses are not announced to peers.

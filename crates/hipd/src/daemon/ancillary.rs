@@ -81,18 +81,21 @@ impl Control {
         Self { words: [0; Self::MOST / WORD], len: 0 }
     }
 
-    /// The source address, which must be this host's.
-    pub(super) fn set_source(&mut self, src: IpAddr) {
+    /// The source address, which must be this host's, and the index of the interface by which the packet leaves; 0 if the routes decide. IPv6
+    /// takes the interface as a wish unless the socket is bound to it.
+    pub(super) fn set_source(&mut self, src: IpAddr, link: u32) {
         match src {
             IpAddr::V4(src) => {
                 // Index, source address, nothing.
                 let mut info = [0; 12];
+                info[..4].copy_from_slice(&link.to_ne_bytes());
                 info[4..8].copy_from_slice(&src.octets());
                 self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
             }
             IpAddr::V6(src) => {
                 let mut info = [0; 20];
                 info[..16].copy_from_slice(&src.octets());
+                info[16..].copy_from_slice(&link.to_ne_bytes());
                 self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
             }
         }
@@ -151,7 +154,7 @@ mod tests {
     fn written_ancillary_data_reads_back() {
         for src in ["2001:db8::7".parse().unwrap(), IpAddr::from([192, 0, 2, 7])] {
             let mut control = Control::new();
-            control.set_source(src);
+            control.set_source(src, 7);
             control.set_ttl_and_class(src.is_ipv4(), 61, 0xb8);
             control.set_segment(1400);
             let bytes: Vec<u8> = control.words.iter().flat_map(|word| word.to_ne_bytes()).collect();

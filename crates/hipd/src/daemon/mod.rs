@@ -12,6 +12,7 @@ mod event_log;
 mod fragment_ids;
 mod kernel_sockets;
 mod key_file;
+mod links;
 mod path_mtu;
 mod proxy;
 mod proxy_routing;
@@ -46,7 +47,9 @@ pub use self::error::DaemonError;
 use self::event_log::write_down;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
-use self::path_mtu::{IcmpSockets, path_mtu};
+use self::links::Links;
+pub(crate) use self::links::{has_strict_filter, standbys};
+use self::path_mtu::IcmpSockets;
 pub(crate) use self::proxy::missing_forwarding;
 use self::proxy::{Proxy, ReadHosts};
 use self::sockets::Sockets;
@@ -55,7 +58,7 @@ use crate::core::{Core, CoreConfig, Identities, LsiPrefix, PlainHost, Side};
 use crate::files::{Peers, Proxy as ProxyFile, R1CounterFile, Serves, Settings, read_identity};
 use crate::metrics;
 use crate::random::SystemRandom;
-use crate::status::{ProxyStatus, Status};
+use crate::status::{LinkStatus, PeerStatus, ProxyStatus, Status};
 
 /// The daemon's parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,6 +110,7 @@ pub struct Daemon {
     icmp: IcmpSockets,
     workers: Workers,
     addresses: Addresses,
+    links: Links,
     control: Requesters,
     metrics: Option<Scrapes>,
     /// Dropped after the TUN device, so that the next daemon finds the device's name free.
@@ -194,6 +198,7 @@ impl Daemon {
             sockets,
             icmp: IcmpSockets::open(),
             addresses,
+            links: Links::default(),
             control: requesters(listener),
             metrics: setup.metrics.map(listen_for_scrapes).transpose()?,
             _ownership: ownership,
@@ -294,7 +299,14 @@ impl Daemon {
     fn look_at_addresses(&mut self, now: Instant) -> Result<(), DaemonError> {
         let peers = self.identities.peer_addresses();
         let own = self.identities.own();
-        let locators = self.addresses.look(&peers, own.lsi()).map_err(DaemonError::Addresses)?;
+        let has_standbys = self.settings.has_standbys;
+        let (locators, links) =
+            self.addresses.look(&peers, own.lsi(), has_standbys).map_err(DaemonError::Addresses)?;
+        if links != self.links {
+            note_standbys(&self.links, &links);
+            self.sockets.senders().set_links(links.clone());
+            self.links = links;
+        }
         if locators != own.locators() {
             tracing::info!(addresses = ?locators, "addresses of this host");
             self.identities.set_locators(now, &locators);
@@ -439,12 +451,13 @@ impl Daemon {
             lsi: own.lsi(),
             interface: self.device.tun.name().to_owned(),
             addresses: own.locators().to_vec(),
+            links: self.link_status(),
             udp: self.sockets.has_udp(),
             wake: self.setup.wake,
             hold_s: self.settings.hold.map(|hold| hold.timeout.as_secs_f64()),
             serves: self.setup.serves,
             clients: own.clients().0 as u64,
-            peers: own.peer_status(),
+            peers: self.with_links(own.peer_status()),
             proxy: self.proxy.as_ref().map(|proxy| ProxyStatus {
                 interface: proxy.interface().to_owned(),
                 device: proxy.device.tun.name().to_owned(),
@@ -456,10 +469,27 @@ impl Daemon {
         }
     }
 
+    fn link_status(&self) -> Vec<LinkStatus> {
+        let locators = self.identities.own().locators().iter();
+        let status = |&address: &IpAddr| {
+            let link = self.links.of(address)?;
+            Some(LinkStatus { address, link: link.name.clone(), standby: link.is_standby })
+        };
+        locators.filter_map(status).collect()
+    }
+
+    /// The core does not know the names of links.
+    fn with_links(&self, mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
+        for path in peers.iter_mut().flat_map(|peer| &mut peer.paths) {
+            path.link = self.links.of(path.from).map(|link| link.name.clone());
+        }
+        peers
+    }
+
     /// Asks the kernel for the MTU of paths on which it has refused packets (`EMSGSIZE`).
     fn learn_path_mtus(&mut self, now: Instant) {
         for (address, source) in self.sockets.senders().take_too_big() {
-            match path_mtu(address, source) {
+            match self.sockets.senders().path_mtu(address, source) {
                 Ok(mtu) => self.identities.set_path_mtu(now, address, mtu),
                 Err(error) => tracing::debug!(%error, %address, "no path MTU"),
             }
@@ -536,6 +566,20 @@ impl PollLoop for Daemon {
         }
         let continues = self.ends_at.is_none_or(|at| now < at && self.identities.is_closing());
         Ok(if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+}
+
+/// Logs which links are standbys, if others were before. A link whose kernel drops what arrives from elsewhere than its routes lead to is of
+/// no use as one.
+fn note_standbys(before: &Links, links: &Links) {
+    for (address, link) in links.standbys().filter(|(address, _)| !before.standbys().any(|(it, _)| it == *address)) {
+        tracing::info!(%address, link = link.name, "a standby link");
+        if has_strict_filter(address, &link.name) {
+            tracing::warn!(
+                link = link.name,
+                "rp_filter is 1: packets of peers to the address of this standby are dropped (sysctl -w net.ipv4.conf.all.rp_filter=2)"
+            );
+        }
     }
 }
 

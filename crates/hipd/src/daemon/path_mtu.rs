@@ -2,12 +2,15 @@
 //! which it has refused one (`EMSGSIZE`).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use bytes::Bytes;
 use holdover_host::icmp_socket::{Icmp, IcmpSocket};
 use holdover_wire::{IcmpError, Packet, Payload, Quoted, Unreachable};
+use socket2::SockRef;
+
+use super::links::Pin;
 
 /// Errors read in one turn.
 const BATCH: usize = 64;
@@ -63,14 +66,16 @@ fn read_v6(bytes: Bytes) -> Option<IcmpError> {
     Some(IcmpError { kind, quote: bytes.slice(8..) })
 }
 
-/// The longest packet that the kernel sends to an address, from this source: the MTU of the path as it knows it, at most that of the
-/// interface.
+/// The longest packet that the kernel sends to an address, from this source and by this interface, if it is pinned to one: the MTU of the path
+/// as it knows it, at most that of the interface.
 ///
 /// # Errors
 /// There is no route, or the source is no address of this host.
-pub(super) fn path_mtu(address: IpAddr, source: Option<IpAddr>) -> io::Result<u32> {
-    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((source.unwrap_or(any), 0))?;
+pub(super) fn path_mtu(address: IpAddr, source: IpAddr, pin: Option<&Pin>) -> io::Result<u32> {
+    let socket = UdpSocket::bind((source, 0))?;
+    if let Some(pin) = pin {
+        SockRef::from(&socket).bind_device(Some(pin.name.as_bytes()))?;
+    }
     // It sends nothing: the port does not matter.
     socket.connect(SocketAddr::new(address, 9))?;
     let (level, option) =
@@ -87,10 +92,8 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_the_mtu_of_a_path() {
-        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
-        for source in [None, Some(localhost)] {
-            assert!(path_mtu(localhost, source).unwrap() >= 1280);
-        }
+        let localhost = IpAddr::from(std::net::Ipv4Addr::LOCALHOST);
+        assert!(path_mtu(localhost, localhost, None).unwrap() >= 1280);
     }
 
     #[test]

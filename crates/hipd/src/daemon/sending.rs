@@ -4,22 +4,27 @@
 //! header (`IPPROTO_RAW`, `raw(7)`). Data in UDP is sent by the UDP socket, in runs of equal datagrams that pass the network stack as one
 //! (`UDP_SEGMENT`, `udp(7)`).
 //!
+//! The kernel is told the source of each packet beside the data (`IP_PKTINFO`, `IPV6_PKTINFO`), so that it honours rules by source address
+//! (`ip rule from`), and the interface of packets that are pinned to a link ([`Links::pin`]). IPv6 keeps to that interface only on sockets that
+//! are bound to it: there is one for each such link, and data in UDP leaves with its header there.
+//!
 //! Packets that exceed the path's MTU are cut into fragments here, also data in UDP, each fragment with its IP header: the kernel refuses a
 //! packet with a header that exceeds its interface's MTU, and sets "don't fragment" on other data so that routers report their MTUs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{EmitError, Packet, Payload};
-use socket2::{SockAddr, Socket};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::ancillary::Control;
 use super::fragment_ids::FragmentIds;
+use super::links::{Links, Pin};
 use super::path_mtu::path_mtu;
 use crate::core::{Data, Outgoing};
 
@@ -37,13 +42,16 @@ const MOST_MESSAGES: usize = 64;
 /// The sockets to send with.
 #[derive(Debug)]
 pub(super) struct Senders {
-    raw_v4: Socket,
-    raw_v6: Option<Socket>,
+    raw_v4: Arc<Socket>,
+    raw_v6: Option<Arc<Socket>>,
     udp: [Option<Arc<Socket>>; 2],
+    links: RwLock<Links>,
+    /// Raw IPv6 sockets that are bound to an interface, by its index.
+    bound_v6: Mutex<BTreeMap<u32, Arc<Socket>>>,
     /// Whether the kernel takes runs.
     joins: AtomicBool,
-    /// Destinations of packets that were longer than the kernel sends there, and their sources if they were in UDP.
-    too_big: Mutex<BTreeSet<(IpAddr, Option<IpAddr>)>>,
+    /// Destinations and sources of packets that were longer than the kernel sends there.
+    too_big: Mutex<BTreeSet<(IpAddr, IpAddr)>>,
     fragment_ids: FragmentIds,
     /// Fragments so far.
     fragments: AtomicU64,
@@ -54,6 +62,8 @@ pub(super) struct Senders {
 enum Kind {
     RawV4,
     RawV6,
+    /// Bound to this interface.
+    BoundV6(u32),
     UdpV4,
     UdpV6,
 }
@@ -71,7 +81,10 @@ struct Path {
 #[derive(Debug)]
 struct Message {
     kind: Kind,
+    src: IpAddr,
     to: SocketAddr,
+    /// The interface by which it leaves; 0 if the routes decide.
+    link: u32,
     /// The path of a datagram; a packet has its header.
     path: Option<Path>,
     /// Header and payload, or payloads.
@@ -106,46 +119,50 @@ impl Batch {
     /// Adds packets in order, and encrypts the data.
     pub(super) fn extend(&mut self, senders: &Senders, packets: impl IntoIterator<Item = Outgoing>) {
         for outgoing in packets {
-            self.make_room();
+            self.make_room(senders);
             let added = match outgoing {
                 Outgoing::Data(data) => match data.fragment_len() {
                     None => self.push_data(senders, data),
                     Some(mtu) => data.seal().ok().and_then(|packet| self.push_fragments(senders, packet, mtu)),
                 },
                 Outgoing::Fragmentable(packet, mtu) => self.push_fragments(senders, packet, mtu),
-                Outgoing::Packet(packet) => self.push_packet(&packet),
+                Outgoing::Packet(packet) => self.push_packet(senders, &packet),
             };
             self.not_sealed += u64::from(added.is_none());
         }
-        self.finish_run();
+        self.finish_run(senders);
     }
 
     fn push_data(&mut self, senders: &Senders, data: Data) -> Option<()> {
         let (src, dst) = data.between();
+        if dst.is_ipv6() && data.port().is_some() && senders.pin(src, dst).is_some() {
+            return self.push_packet(senders, &data.seal().ok()?);
+        }
         if let Some(port) = data.port()
             && senders.udp[usize::from(dst.is_ipv6())].is_some()
         {
             let (ttl, traffic_class) = data.ttl_and_class();
             return self.push_datagram(senders, Path { src, dst: socket_addr(dst, port), ttl, traffic_class }, data);
         }
-        self.finish_run();
+        self.finish_run(senders);
         let outer = data.append(&mut self.bytes).ok()?;
         let payload = Payload::Esp(self.bytes.split().freeze());
-        self.push_packet(&Packet { payload, ..outer })
+        self.push_packet(senders, &Packet { payload, ..outer })
     }
 
-    fn push_packet(&mut self, packet: &Packet) -> Option<()> {
-        self.finish_run();
-        let message = Message::of_packet(packet, &mut self.bytes).ok()?;
+    fn push_packet(&mut self, senders: &Senders, packet: &Packet) -> Option<()> {
+        self.finish_run(senders);
+        let link = senders.link(packet.src, packet.dst);
+        let message = Message::of_packet(packet, link, &mut self.bytes).ok()?;
         self.messages.push(message);
         Some(())
     }
 
     fn push_fragments(&mut self, senders: &Senders, packet: Packet, mtu: usize) -> Option<()> {
-        self.finish_run();
+        self.finish_run(senders);
         let fragments = senders.cut(&packet, mtu).ok()?;
         for fragment in &fragments {
-            self.push_packet(fragment)?;
+            self.push_packet(senders, fragment)?;
         }
         if fragments.len() == 1
             && let Some(message) = self.messages.last_mut()
@@ -158,14 +175,14 @@ impl Batch {
     fn push_datagram(&mut self, senders: &Senders, path: Path, data: Data) -> Option<()> {
         let may_join = |run: &Run| run.path == path && !run.is_closed && run.count < MOST_SEGMENTS;
         if !self.run.as_ref().is_some_and(may_join) || !senders.joins.load(Ordering::Relaxed) {
-            self.finish_run();
+            self.finish_run(senders);
         }
         let start = self.bytes.len();
         data.append(&mut self.bytes).ok()?;
         let len = self.bytes.len() - start;
         if self.run.as_ref().is_some_and(|run| len > run.segment || self.bytes.len() > MOST_BYTES) {
             let next = self.bytes.split_off(start);
-            self.finish_run();
+            self.finish_run(senders);
             self.bytes = next;
         }
         match &mut self.run {
@@ -178,17 +195,18 @@ impl Batch {
         Some(())
     }
 
-    fn finish_run(&mut self) {
+    fn finish_run(&mut self, senders: &Senders) {
         let Some(Run { path, segment, .. }) = self.run.take() else { return };
         let kind = if path.dst.is_ipv4() { Kind::UdpV4 } else { Kind::UdpV6 };
         let pieces = [Bytes::new(), self.bytes.split().freeze()];
-        self.messages.push(Message { kind, to: path.dst, path: Some(path), pieces, segment, fragmentable: None });
+        let (src, to, link) = (path.src, path.dst, senders.link(path.src, path.dst.ip()));
+        self.messages.push(Message { kind, src, to, link, path: Some(path), pieces, segment, fragmentable: None });
     }
 
     /// Makes room for a packet. A run stays in one piece.
-    fn make_room(&mut self) {
+    fn make_room(&mut self, senders: &Senders) {
         if self.bytes.capacity() - self.bytes.len() < ROOM {
-            self.finish_run();
+            self.finish_run(senders);
             self.bytes.reserve(CHUNK);
         }
     }
@@ -207,14 +225,39 @@ impl Senders {
     /// `udp` are the sockets of both IP versions at the port of HIP.
     pub(super) fn new(raw_v4: Socket, raw_v6: Option<Socket>, udp: [Option<Arc<Socket>>; 2]) -> Self {
         Self {
-            raw_v4,
-            raw_v6,
+            raw_v4: Arc::new(raw_v4),
+            raw_v6: raw_v6.map(Arc::new),
             udp,
+            links: RwLock::default(),
+            bound_v6: Mutex::default(),
             joins: AtomicBool::new(true),
             too_big: Mutex::new(BTreeSet::new()),
             fragment_ids: FragmentIds::new(),
             fragments: AtomicU64::new(0),
         }
+    }
+
+    /// The links of this host's addresses from now on.
+    pub(super) fn set_links(&self, links: Links) {
+        self.bound_v6.lock().unwrap_or_else(PoisonError::into_inner).retain(|index, _| links.has(*index));
+        *self.links.write().unwrap_or_else(PoisonError::into_inner) = links;
+    }
+
+    fn pin(&self, src: IpAddr, dst: IpAddr) -> Option<Pin> {
+        self.links.read().unwrap_or_else(PoisonError::into_inner).pin(src, dst)
+    }
+
+    /// The interface by which packets between these addresses leave; 0 if the routes decide.
+    fn link(&self, src: IpAddr, dst: IpAddr) -> u32 {
+        self.pin(src, dst).map_or(0, |pin| pin.index)
+    }
+
+    /// The longest packet that the kernel sends from one address to another, by the link to which such packets are pinned.
+    ///
+    /// # Errors
+    /// There is no route, or the source is no address of this host.
+    pub(super) fn path_mtu(&self, dst: IpAddr, src: IpAddr) -> io::Result<u32> {
+        path_mtu(dst, src, self.pin(src, dst).as_ref())
     }
 
     /// How many fragments were made.
@@ -231,14 +274,15 @@ impl Senders {
         Ok(fragments)
     }
 
-    /// The destinations of packets that the kernel has refused as too long since the last call, and their sources if they were in UDP.
-    pub(super) fn take_too_big(&self) -> BTreeSet<(IpAddr, Option<IpAddr>)> {
+    /// The destinations and sources of packets that the kernel has refused as too long since the last call.
+    pub(super) fn take_too_big(&self) -> BTreeSet<(IpAddr, IpAddr)> {
         core::mem::take(&mut *self.too_big.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn note(&self, error: &io::Error, to: SocketAddr, path: Option<Path>) {
+    fn note(&self, error: &io::Error, message: &Message) {
         if is_too_long(error) {
-            self.too_big.lock().unwrap_or_else(PoisonError::into_inner).insert((to.ip(), path.map(|path| path.src)));
+            let between = (message.to.ip(), message.src);
+            self.too_big.lock().unwrap_or_else(PoisonError::into_inner).insert(between);
         }
     }
 
@@ -255,12 +299,12 @@ impl Senders {
         let mut rest = &batch.messages[..];
         while let Some(first) = rest.first() {
             let same = rest.iter().take(MOST_MESSAGES).take_while(|message| message.kind == first.kind).count();
-            let (sent, lost) = match self.socket(first.kind) {
-                Some(socket) => match send_together(socket, &rest[..same]) {
+            let (sent, lost) = match self.socket(first) {
+                Some(socket) => match send_together(&socket, &rest[..same]) {
                     Ok(count) => (count, 0),
                     // The error is about the first one.
                     Err(error) if is_full(&error) => (1, first.datagrams()),
-                    Err(error) => (1, self.send_apart(socket, first, &error)),
+                    Err(error) => (1, self.send_apart(&socket, first, &error)),
                 },
                 None => (same, rest[..same].iter().map(Message::datagrams).sum()),
             };
@@ -271,22 +315,40 @@ impl Senders {
         refused
     }
 
-    fn socket(&self, kind: Kind) -> Option<&Socket> {
-        match kind {
-            Kind::RawV4 => Some(&self.raw_v4),
-            Kind::RawV6 => self.raw_v6.as_ref(),
-            Kind::UdpV4 => self.udp[0].as_deref(),
-            Kind::UdpV6 => self.udp[1].as_deref(),
+    fn socket(&self, message: &Message) -> Option<Arc<Socket>> {
+        match message.kind {
+            Kind::RawV4 => Some(Arc::clone(&self.raw_v4)),
+            Kind::RawV6 => self.raw_v6.clone(),
+            Kind::BoundV6(index) => self.bound_v6(index, message.src, message.to.ip()),
+            Kind::UdpV4 => self.udp[0].clone(),
+            Kind::UdpV6 => self.udp[1].clone(),
         }
+    }
+
+    /// The raw socket that is bound to this interface, by which packets between these addresses leave.
+    fn bound_v6(&self, index: u32, src: IpAddr, dst: IpAddr) -> Option<Arc<Socket>> {
+        let mut bound = self.bound_v6.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(socket) = bound.get(&index) {
+            return Some(Arc::clone(socket));
+        }
+        let pin = self.pin(src, dst).filter(|pin| pin.index == index)?;
+        let opened = raw_sender(Domain::IPV6).and_then(|socket| {
+            socket.bind_device(Some(pin.name.as_bytes()))?;
+            Ok(Arc::new(socket))
+        });
+        let opened = opened.inspect_err(|error| tracing::warn!(%error, link = pin.name, "cannot send by this link"));
+        let socket = opened.ok()?;
+        bound.insert(index, Arc::clone(&socket));
+        Some(socket)
     }
 
     /// Sends each datagram of a refused run by itself: some devices take no runs, and a path may be too narrow for all but the last.
     /// Returns how many were refused.
     fn send_apart(&self, socket: &Socket, message: &Message, error: &io::Error) -> u64 {
-        let Message { kind, to, path, ref pieces, segment, ref fragmentable } = *message;
+        let Message { kind, src, to, link, path, ref pieces, segment, ref fragmentable } = *message;
         let [_, payloads] = pieces;
         if path.is_none() || payloads.len() <= segment {
-            self.note(error, to, path);
+            self.note(error, message);
             if let Some(packet) = fragmentable.as_ref().filter(|_| is_too_long(error)) {
                 return self.send_in_fragments(socket, packet);
             }
@@ -297,9 +359,9 @@ impl Senders {
         for start in (0..payloads.len()).step_by(segment) {
             let payload = payloads.slice(start..payloads.len().min(start + segment));
             let pieces = [Bytes::new(), payload];
-            let datagram = Message { kind, to, path, pieces, segment, fragmentable: None };
+            let datagram = Message { kind, src, to, link, path, pieces, segment, fragmentable: None };
             if let Err(error) = send_together(socket, &[datagram]) {
-                self.note(&error, to, path);
+                self.note(&error, message);
                 refused += 1;
             }
         }
@@ -312,10 +374,11 @@ impl Senders {
     /// Sends a packet that exceeds the MTU of this host's interface. Returns how many packets were refused: one or none.
     fn send_in_fragments(&self, socket: &Socket, packet: &Packet) -> u64 {
         let send = || -> io::Result<()> {
-            let mtu = path_mtu(packet.dst, Some(packet.src))?;
+            let mtu = self.path_mtu(packet.dst, packet.src)?;
             let fragments = self.cut(packet, mtu as usize).map_err(io::Error::other)?;
             for fragment in &fragments {
-                let message = Message::of_packet(fragment, &mut BytesMut::new()).map_err(io::Error::other)?;
+                let link = self.link(packet.src, packet.dst);
+                let message = Message::of_packet(fragment, link, &mut BytesMut::new()).map_err(io::Error::other)?;
                 send_together(socket, &[message])?;
             }
             Ok(())
@@ -379,11 +442,16 @@ fn send_together(socket: &Socket, messages: &[Message]) -> io::Result<usize> {
 
 impl Message {
     /// A packet with its header, which is written behind `buffer`.
-    fn of_packet(packet: &Packet, buffer: &mut BytesMut) -> Result<Self, EmitError> {
+    fn of_packet(packet: &Packet, link: u32, buffer: &mut BytesMut) -> Result<Self, EmitError> {
         let payload = packet.emit_pieces(buffer)?;
-        let kind = if packet.dst.is_ipv4() { Kind::RawV4 } else { Kind::RawV6 };
+        let kind = match link {
+            _ if packet.dst.is_ipv4() => Kind::RawV4,
+            0 => Kind::RawV6,
+            link => Kind::BoundV6(link),
+        };
+        let (src, to) = (packet.src, socket_addr(packet.dst, 0));
         let pieces = [buffer.split().freeze(), payload];
-        Ok(Self { kind, to: socket_addr(packet.dst, 0), path: None, pieces, segment: 0, fragmentable: None })
+        Ok(Self { kind, src, to, link, path: None, pieces, segment: 0, fragmentable: None })
     }
 
     /// How many datagrams or packets it stands for.
@@ -396,8 +464,8 @@ impl Message {
 
     fn control(&self) -> Control {
         let mut control = Control::new();
+        control.set_source(self.src, self.link);
         if let Some(Path { src, ttl, traffic_class, .. }) = self.path {
-            control.set_source(src);
             // The kernel takes no hop limit of 0 here.
             control.set_ttl_and_class(src.is_ipv4(), ttl.max(1), traffic_class);
             if let Ok(segment) = u16::try_from(self.segment)
@@ -408,6 +476,13 @@ impl Message {
         }
         control
     }
+}
+
+/// A socket for packets with their IP header.
+pub(super) fn raw_sender(domain: Domain) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 const fn socket_addr(ip: IpAddr, port: u16) -> SocketAddr {
@@ -433,9 +508,10 @@ mod tests {
     fn run(to: SocketAddr, count: u16) -> Message {
         let mut bytes: Vec<u8> = (0..count).flat_map(|number| [&number.to_be_bytes()[..], &[7; 8]].concat()).collect();
         bytes.truncate(bytes.len() - 5);
-        let path = Path { src: "127.0.0.1".parse().unwrap(), dst: to, ttl: 64, traffic_class: 0 };
+        let src = "127.0.0.1".parse().unwrap();
+        let path = Path { src, dst: to, ttl: 64, traffic_class: 0 };
         let pieces = [Bytes::new(), bytes.into()];
-        Message { kind: Kind::UdpV4, to, path: Some(path), pieces, segment: 10, fragmentable: None }
+        Message { kind: Kind::UdpV4, src, to, link: 0, path: Some(path), pieces, segment: 10, fragmentable: None }
     }
 
     /// The kernel refuses a run of this many datagrams (`EINVAL`, as for a path that is too narrow), and accepts each by itself; the next message of
@@ -446,8 +522,8 @@ mod tests {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let (to, senders) = (receiver.local_addr().unwrap(), sender());
-        let socket = senders.socket(Kind::UdpV4).unwrap();
-        let error = send_together(socket, &[run(to, COUNT)]).unwrap_err();
+        let socket = senders.socket(&run(to, 1)).unwrap();
+        let error = send_together(&socket, &[run(to, COUNT)]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "the run is refused as a whole: {error}");
         let mut batch = Batch { messages: vec![run(to, COUNT), run(to, 2)], ..Batch::default() };
         assert_eq!(senders.send(&mut batch), 0);
@@ -486,16 +562,16 @@ mod tests {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let (to, senders) = (receiver.local_addr().unwrap(), sender());
-        let socket = senders.socket(Kind::UdpV4).unwrap();
+        let socket = senders.socket(&run(to, 1)).unwrap();
         let too_narrow = io::Error::from_raw_os_error(libc::EINVAL);
-        assert_eq!(senders.send_apart(socket, &run(to, 3), &too_narrow), 0);
+        assert_eq!(senders.send_apart(&socket, &run(to, 3), &too_narrow), 0);
         assert!(senders.joins.load(Ordering::Relaxed), "that is about one path");
         let unsupported = io::Error::from_raw_os_error(libc::EIO);
         let nowhere: SocketAddr = "255.255.255.255:9".parse().unwrap();
-        assert_eq!(senders.send_apart(socket, &run(nowhere, 3), &unsupported), 3);
+        assert_eq!(senders.send_apart(&socket, &run(nowhere, 3), &unsupported), 3);
         assert!(senders.joins.load(Ordering::Relaxed), "apart they were refused as well");
-        assert_eq!(senders.send_apart(socket, &run(to, 1), &unsupported), 1, "one datagram is no run");
-        assert_eq!(senders.send_apart(socket, &run(to, 3), &unsupported), 0);
+        assert_eq!(senders.send_apart(&socket, &run(to, 1), &unsupported), 1, "one datagram is no run");
+        assert_eq!(senders.send_apart(&socket, &run(to, 3), &unsupported), 0);
         assert!(!senders.joins.load(Ordering::Relaxed));
         for _ in 0..6 {
             receiver.recv(&mut [0; 100]).unwrap();

@@ -18,6 +18,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 pub struct Settings {
     /// The user timeout of connections with peers; `None` for that of each TCP.
     pub hold: Option<HoldOpenConfig>,
+    /// Whether the addresses of standby links are announced to peers.
+    pub has_standbys: bool,
 }
 
 /// Why a setting is invalid.
@@ -49,6 +51,13 @@ pub type SettingsFileError = FileError<SettingError>;
 #[serde(deny_unknown_fields, default)]
 struct Written {
     user_timeout: WrittenUserTimeout,
+    standby: WrittenStandby,
+}
+
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenStandby {
+    enabled: Option<bool>,
 }
 
 #[derive(Default, Debug, Deserialize)]
@@ -62,7 +71,7 @@ struct WrittenUserTimeout {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { hold: Some(HoldOpenConfig::default()) }
+        Self { hold: Some(HoldOpenConfig::default()), has_standbys: true }
     }
 }
 
@@ -87,7 +96,8 @@ impl Written {
             accept: time("accept", accept.as_deref(), default.accept)?,
             advertise: advertise.unwrap_or(default.advertise),
         };
-        Ok(Settings { hold: enabled.unwrap_or(true).then_some(hold) })
+        let has_standbys = self.standby.enabled.unwrap_or(true);
+        Ok(Settings { hold: enabled.unwrap_or(true).then_some(hold), has_standbys })
     }
 }
 
@@ -114,11 +124,13 @@ mod tests {
         let place = Place::new("settings");
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let default = HoldOpenConfig { timeout: hours(12), accept: hours(24), advertise: true };
-        assert_eq!(Settings::read(&place.0).unwrap(), Settings { hold: Some(default) });
+        assert_eq!(Settings::read(&place.0).unwrap(), Settings::default());
+        assert_eq!(Settings::default(), Settings { hold: Some(default), has_standbys: true });
         fs::write(place.0.join(FILE), "[user_timeout]\nhold = \"40 h\"\nadvertise = false\n").unwrap();
         let changed = HoldOpenConfig { timeout: hours(40), advertise: false, ..default };
-        assert_eq!(Settings::read(&place.0).unwrap(), Settings { hold: Some(changed) });
-        assert_eq!(read("[user_timeout]\nenabled = false\n"), Ok(Settings { hold: None }));
+        assert_eq!(Settings::read(&place.0).unwrap(), Settings { hold: Some(changed), has_standbys: true });
+        let without = Settings { hold: None, has_standbys: false };
+        assert_eq!(read("[user_timeout]\nenabled = false\n[standby]\nenabled = false\n"), Ok(without));
     }
 
     #[test]
