@@ -23,6 +23,7 @@ mod servers;
 mod talk;
 mod top;
 mod transfer;
+mod uplinks;
 mod wireshark;
 mod with_agent;
 mod words;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         moves::TESTS,
         outage::TESTS,
         disconnections::TESTS,
+        uplinks::TESTS,
         with_agent::TESTS,
         invite::TESTS,
         talk::TESTS,

@@ -23,6 +23,12 @@ impl Association {
 
     /// The path of the `attempt`th transmission of a HIP packet: every other time the best one, in between the others in turn.
     pub(super) fn control_path(&self, local: &Local, attempt: u32) -> Option<Between> {
+        if attempt.is_multiple_of(2)
+            && let Some(standby) = self.standby_source(local)
+            && let Some((_, taken)) = self.reachability.detour()
+        {
+            return Some((standby, taken.1));
+        }
         let destinations = self.peer_addresses.for_control(|dst| local.source_for(dst).is_some());
         let is_left = |dst: &IpAddr| self.peer_addresses.status(*dst) == Some(Status::Deprecated);
         let (left, present): (Vec<IpAddr>, Vec<IpAddr>) = destinations.partition(is_left);

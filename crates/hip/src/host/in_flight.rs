@@ -34,6 +34,8 @@ pub(super) struct Updates {
     pub(super) repeated_at: Option<Instant>,
     /// This host's locators known to the peer, once acknowledged.
     pub(super) announced: Vec<IpAddr>,
+    /// The one that was announced as preferred because another link is silent.
+    pub(super) announced_standby: Option<IpAddr>,
     /// The pending announcement of locators.
     pub(super) announcement: Option<Outgoing>,
     /// Where it was last sent to.

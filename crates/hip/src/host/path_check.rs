@@ -43,7 +43,7 @@ impl Association {
     /// An authentic packet of the peer arrived on a path.
     pub(super) fn note_heard(&mut self, local: &mut Local, now: Instant, between: Between, is_data: bool) {
         self.reachability.note_heard(now, between, is_data);
-        self.report_path(local);
+        self.report_path(local, now);
     }
 
     /// The response to an echo request arrived on a path; `false` if it was no test of that path.
@@ -52,7 +52,7 @@ impl Association {
         if is_test {
             self.peer_addresses.trust(between.1);
         }
-        self.report_path(local);
+        self.report_path(local, now);
         is_test
     }
 
@@ -66,7 +66,7 @@ impl Association {
         let usual = self.peer_addresses.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
         let Some(usual) = usual.and_then(|dst| Some((self.usual_source(local, dst)?, dst))) else { return };
         self.reachability.divert(now, usual, between);
-        self.report_path(local);
+        self.report_path(local, now);
     }
 
     pub(super) fn path_check_deadline(&self, local: &Local) -> Option<Instant> {
@@ -81,7 +81,7 @@ impl Association {
         let due = self
             .reachability
             .handle_timeout(now, &config, |used| other_paths(addresses.active(), &local.locators, used));
-        self.report_path(local);
+        self.report_path(local, now);
         if self.reachability.is_lost() && !due.is_empty() {
             self.check_again(local, now);
         }
@@ -95,7 +95,15 @@ impl Association {
         }
     }
 
-    fn report_path(&mut self, local: &mut Local) {
+    /// This host's address of the path that data takes in place of a silent one, if it is another address of the same IP version: the standby of a
+    /// silent link. The peer is told to prefer it.
+    pub(super) fn standby_source(&self, local: &Local) -> Option<IpAddr> {
+        let (usual, taken) = self.reachability.detour()?;
+        let is_other = taken.0 != usual.0 && taken.0.is_ipv4() == usual.0.is_ipv4();
+        Some(taken.0).filter(|it| is_other && local.locators.contains(it))
+    }
+
+    fn report_path(&mut self, local: &mut Local, now: Instant) {
         let peer = self.peer;
         let change = self.reachability.take_change();
         if let Some(PathState::Answers { after: Some(_), .. }) = change {
@@ -107,6 +115,10 @@ impl Association {
             }
             PathState::Answers { between, after } => Event::PathAnswers { peer, between, after },
         }));
+        if self.updates.announced == local.locators {
+            // Otherwise they are announced at another time.
+            self.announce_if_moved(local, now);
+        }
     }
 }
 

@@ -147,6 +147,11 @@ impl Reachability {
         self.used
     }
 
+    /// The usual path, and the other one that data takes because tests of the usual one were not answered.
+    pub(super) fn detour(&self) -> Option<(Between, Between)> {
+        self.detour.filter(|detour| !detour.is_presumed).map(|detour| (detour.usual, detour.taken))
+    }
+
     /// Data is sent on a path.
     pub(super) fn note_sent(&mut self, now: Instant, between: Between) {
         if self.used != Some(between) {

@@ -35,11 +35,13 @@ const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(10);
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 impl Association {
-    /// Announces this host's locators if the peer knows others.
+    /// Announces this host's locators if the peer knows others, or prefers another one than data is sent from because a link is silent.
     pub(super) fn announce_if_moved(&mut self, local: &mut Local, now: Instant) {
         // During connectivity checks the peer has this host's candidates.
         let is_due = self.is_usable() && !self.connectivity.is_checking();
-        if is_due && !local.locators.is_empty() && self.updates.announced != local.locators {
+        let is_known = self.updates.announced == local.locators;
+        let is_preferred = self.updates.announced_standby == self.standby_source(local);
+        if is_due && !local.locators.is_empty() && !(is_known && is_preferred) {
             self.announce(local, now);
         }
     }
@@ -49,6 +51,7 @@ impl Association {
     pub(super) fn announce(&mut self, local: &mut Local, now: Instant) {
         let id = self.updates.next_id();
         self.updates.announced = local.locators.clone();
+        self.updates.announced_standby = self.standby_source(local);
         self.connectivity.announce_at = None;
         self.updates.announcement = Some(Outgoing::new(local, now, id));
         // In seconds on the wire: a shorter lifetime is over at once.
@@ -195,7 +198,8 @@ impl Association {
         let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
         // First that of the pair which connectivity checks have selected.
         let selected = self.connectivity.selected.filter(|path| !path.is_relayed && local.locators.contains(&path.own));
-        let selected = selected.map(|path| path.own);
+        // Or that of the link that data takes in place of a silent one.
+        let selected = self.updates.announced_standby.or(selected.map(|path| path.own));
         let others = local.locators.iter().copied().filter(|it| Some(*it) != selected);
         let locators = selected.into_iter().chain(others).take(8).enumerate();
         let locators = locators.map(|(index, it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
@@ -273,9 +277,9 @@ impl Association {
         let stays = self.peer_addresses.iter().any(|it| it.status == Status::Active && is_reached(it.address));
         let moved_to = first.as_ref().map(|(address, _)| *address);
         let moved_to = moved_to.filter(|address| self.peer_addresses.is_preferred(*address) || !stays);
-        // Or to an address that was verified before, from one that it has left: what is on its way there is lost.
-        let has_left = former.is_some_and(|former| self.peer_addresses.status(former) == Some(Status::Deprecated));
-        let moved_to = moved_to.or_else(|| self.preferred_and_verified(local).filter(|_| has_left));
+        // Or to an address that was verified before, as that of a standby.
+        let is_other = |it: &IpAddr| former.is_some_and(|former| former != *it);
+        let moved_to = moved_to.or_else(|| self.preferred_and_verified(local).filter(is_other));
         local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
     }

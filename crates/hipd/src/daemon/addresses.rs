@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(routed.announced(&[wifi, v6], &[lte], |_| true), [wifi, v6, lte]);
         assert_eq!(routed.announced(&[wired, v6], &[lte], |_| true), [wired, v6, lte, wifi]);
         assert_eq!(routed.announced(&[wired, v6], &[wifi, lte], |_| true), [wired, v6, wifi, lte]);
-        assert_eq!(routed.announced(&[lte], &[], |it| it != wired), [lte, wifi], "a standby that takes over");
+        assert_eq!(routed.announced(&[wifi], &[lte], |it| it != wired), [wifi, lte], "a standby that takes over");
     }
 
     #[test]

@@ -392,3 +392,160 @@ const fn route_address(address: IpAddr) -> RouteAddress {
         IpAddr::V6(address) => RouteAddress::Inet6(address),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIFI: u32 = 3;
+    const LTE: u32 = 4;
+    const DOCKER: u32 = 5;
+    const VPN: u32 = 6;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// A routing table by destination alone, in which the first matching route is the best one, and tables of rules by source address.
+    #[derive(Clone, Default)]
+    struct Tables {
+        /// Interface, metric, and destination; `None` for all of IPv4.
+        main: Vec<(u32, u32, Option<IpAddr>)>,
+        by_source: Vec<(IpAddr, u32)>,
+        sources: Vec<(u32, IpAddr)>,
+    }
+
+    impl Tables {
+        fn route(&self, src: Option<IpAddr>, dst: IpAddr, link: Option<u32>) -> Option<(u32, u32)> {
+            let own = self.by_source.iter().find(|(from, by)| Some(*from) == src && link.is_none_or(|it| it == *by));
+            let fits = |(by, _, to): &&(u32, u32, Option<IpAddr>)| {
+                dst.is_ipv4() && to.is_none_or(|to| to == dst) && link.is_none_or(|it| it == *by)
+            };
+            let main = || self.main.iter().find(fits).map(|(by, metric, _)| (*by, *metric));
+            own.map(|(_, by)| (*by, 0)).or_else(main)
+        }
+
+        fn source(&self, link: u32) -> Option<IpAddr> {
+            self.sources.iter().find(|(at, _)| *at == link).map(|(_, address)| *address)
+        }
+    }
+
+    impl Routes for Tables {
+        fn source_for(&mut self, dst: IpAddr) -> Option<IpAddr> {
+            self.route(None, dst, None).and_then(|(link, _)| self.source(link))
+        }
+
+        fn link_for(&mut self, src: Option<IpAddr>, dst: IpAddr) -> Option<u32> {
+            self.route(src, dst, None).map(|(link, _)| link)
+        }
+
+        fn source_by(&mut self, link: u32, _: IpAddr) -> Option<IpAddr> {
+            self.source(link)
+        }
+
+        fn metric_by(&mut self, link: u32, src: IpAddr, dst: IpAddr) -> Option<u32> {
+            self.route(Some(src), dst, Some(link)).map(|(_, metric)| metric)
+        }
+    }
+
+    /// Wi-Fi, LTE, the bridge of containers and a tunnel, all up.
+    fn interfaces() -> Interfaces {
+        let named = |name: &str| Interface { name: name.to_owned(), is_up: true, ..Interface::default() };
+        let tunnel = Interface { is_tunnel: true, ..named("wg0") };
+        let by_index = [(WIFI, named("wlan0")), (LTE, named("wwan0")), (DOCKER, named("docker0")), (VPN, tunnel)];
+        Interfaces { by_index: by_index.into_iter().collect(), addresses: sources() }
+    }
+
+    fn sources() -> Vec<(u32, IpAddr)> {
+        let at = [(WIFI, "10.1.0.2"), (LTE, "10.2.0.2"), (DOCKER, "172.17.0.1"), (VPN, "10.8.0.2")];
+        at.map(|(link, it)| (link, address(it))).to_vec()
+    }
+
+    fn tables(main: &[(u32, u32, Option<IpAddr>)]) -> Tables {
+        Tables { main: main.to_vec(), by_source: Vec::new(), sources: sources() }
+    }
+
+    fn look(tables: &Tables, interfaces: &Interfaces, peers: &[IpAddr]) -> (Vec<IpAddr>, Vec<IpAddr>, Links) {
+        let mut tables = tables.clone();
+        let Found { chosen, standby } = find(&mut tables, interfaces, peers, true, |_| true);
+        let announced: Vec<IpAddr> = chosen.iter().chain(&standby).copied().collect();
+        let links = links_of(&mut tables, interfaces, &announced, &standby, peers);
+        (chosen, standby, links)
+    }
+
+    fn pinned(links: &Links, src: IpAddr, dst: IpAddr) -> Option<u32> {
+        links.pin(src, dst).map(|pin| pin.index)
+    }
+
+    // Claim: The address of a link with a carrier and a default route is announced although another route is better, and its packets leave by
+    // it; those of links without one, as bridges of containers, and of ports of bridges are not. Without a carrier a link is replaced by
+    // the next one at once, whatever its route. One uplink alone has no standby, and nothing is pinned.
+    #[test]
+    fn links_with_a_default_route_are_standbys() {
+        let [wifi, lte] = ["10.1.0.2", "10.2.0.2"].map(address);
+        let peers = ["198.51.100.2"].map(address);
+        let (both, one) = (tables(&[(WIFI, 100, None), (LTE, 600, None)]), tables(&[(WIFI, 100, None)]));
+        let (chosen, standby, links) = look(&both, &interfaces(), &peers);
+        assert_eq!((chosen, standby), (vec![wifi], vec![lte]));
+        assert_eq!((pinned(&links, wifi, peers[0]), pinned(&links, lte, peers[0])), (None, Some(LTE)));
+        assert!(links.of(lte).is_some_and(|it| it.is_standby && it.name == "wwan0"));
+        let (chosen, standby, links) = look(&one, &interfaces(), &peers);
+        assert_eq!((chosen, standby, pinned(&links, wifi, peers[0])), (vec![wifi], vec![], None));
+
+        let mut cut = interfaces();
+        cut.by_index.get_mut(&WIFI).unwrap().is_up = false;
+        let (chosen, standby, links) = look(&both, &cut, &peers);
+        assert_eq!((chosen, standby), (vec![lte], vec![]), "the route of the dead link stays the best one");
+        assert_eq!(pinned(&links, lte, peers[0]), Some(LTE));
+        assert!(look(&one, &cut, &peers).0.is_empty());
+        cut.by_index.get_mut(&LTE).unwrap().is_port = true;
+        assert!(look(&both, &cut, &peers).0.is_empty());
+
+        let mut tables = both.clone();
+        let found = find(&mut tables, &interfaces(), &peers, false, |_| true);
+        assert!(found.standby.is_empty(), "switched off");
+        let found = find(&mut tables, &interfaces(), &peers, true, |it| it != lte);
+        assert!(found.standby.is_empty(), "no locator");
+    }
+
+    #[test]
+    fn the_best_metric_comes_first_and_a_route_to_a_peer_suffices() {
+        let [wifi, lte, docker] = ["10.1.0.2", "10.2.0.2", "172.17.0.1"].map(address);
+        let [peer, other] = ["198.51.100.2", "198.51.100.9"].map(address);
+        let routes = [(DOCKER, 50, None), (WIFI, 100, None), (LTE, 600, None)];
+        let (chosen, standby, _) = look(&tables(&routes), &interfaces(), &[peer]);
+        assert_eq!((chosen, standby), (vec![docker], vec![wifi, lte]));
+        let routes = [(WIFI, 100, None), (LTE, 600, Some(peer))];
+        let (_, standby, links) = look(&tables(&routes), &interfaces(), &[other, peer]);
+        assert_eq!(standby, [lte]);
+        assert_eq!((pinned(&links, lte, peer), pinned(&links, lte, other)), (Some(LTE), None));
+    }
+
+    // Claim: A link whose route is in another table, to which a rule by source address leads, is a standby, and its packets need not be pinned.
+    // Where packets go through a tunnel, the links below it are no standbys: they would go around it.
+    #[test]
+    fn rules_by_source_address_are_honoured_and_tunnels_are_not_circumvented() {
+        let [wifi, lte, vpn] = ["10.1.0.2", "10.2.0.2", "10.8.0.2"].map(address);
+        let peers = ["198.51.100.2"].map(address);
+        let mut ruled = tables(&[(WIFI, 100, None)]);
+        ruled.by_source.push((lte, LTE));
+        let (chosen, standby, links) = look(&ruled, &interfaces(), &peers);
+        assert_eq!((chosen, standby, pinned(&links, lte, peers[0])), (vec![wifi], vec![lte], None));
+        let tunnelled = tables(&[(VPN, 0, None), (WIFI, 100, None), (LTE, 600, None)]);
+        let (chosen, standby, _) = look(&tunnelled, &interfaces(), &peers);
+        assert_eq!((chosen, standby), (vec![vpn], vec![]));
+    }
+
+    /// A host in a namespace of its own has neither routes nor addresses but those of loopback.
+    #[test]
+    fn the_kernel_is_asked_for_the_route_itself() {
+        let mut requests = Requests::open().unwrap();
+        let localhost = address("127.0.0.1");
+        let interfaces = Interfaces::read(&mut requests).unwrap();
+        let loopback = interfaces.addresses.iter().find(|(_, it)| *it == localhost).map(|(link, _)| *link);
+        let Some(loopback) = loopback else { return };
+        let mut routes = KernelRoutes(&mut requests);
+        assert_eq!(routes.link_for(None, localhost), Some(loopback));
+        assert_eq!(routes.metric_by(loopback, localhost, ELSEWHERE[0]), None, "no router is there");
+    }
+}

@@ -12,6 +12,7 @@ mod paths;
 mod proxy;
 mod r1_counter;
 mod rendezvous;
+mod standby;
 mod world;
 
 use holdover_base::{Duration, Rng};
@@ -28,7 +29,7 @@ const BOTH: [bool; 2] = [true, true];
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A world in which both hosts have exchanged data.
-fn talking(via: Via) -> World {
+pub(crate) fn talking(via: Via) -> World {
     let mut world = World::new(1, via, BOTH);
     world.send(0, 1);
     world.run_for(SECOND * 3);
@@ -130,7 +131,7 @@ fn a_move_takes_one_round_trip() {
 }
 
 /// Data without an acknowledgement, as each host's TCP has it in flight.
-fn data_in_flight(world: &mut World) {
+pub(crate) fn data_in_flight(world: &mut World) {
     for from in [0, 1] {
         let (src, dst) = (world.hit(from), world.hit(1 - from));
         let segment = Segment {
