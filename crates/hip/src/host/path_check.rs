@@ -63,10 +63,15 @@ impl Association {
         if local.config.path_check.is_none() || is_usual || !is_there {
             return;
         }
-        let usual = self.peer_addresses.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
-        let Some(usual) = usual.and_then(|dst| Some((self.usual_source(local, dst)?, dst))) else { return };
+        let Some(usual) = self.usual_path(local, now) else { return };
         self.reachability.divert(now, usual, between);
         self.report_path(local, now);
+    }
+
+    /// The path of data that has to be paid for, if none is silent.
+    pub(super) fn usual_path(&mut self, local: &Local, now: Instant) -> Option<Between> {
+        let usual = self.peer_addresses.destination(now, FULL_PACKET_LEN, |dst| local.source_for(dst).is_some());
+        usual.and_then(|dst| Some((self.usual_source(local, dst)?, dst)))
     }
 
     pub(super) fn path_check_deadline(&self, local: &Local) -> Option<Instant> {

@@ -130,6 +130,14 @@ impl Reachability {
         *self = Self::default();
     }
 
+    /// The peer prefers another one of its addresses, and has the same ones as before: what is known of the paths remains valid, but another one
+    /// is the usual one.
+    pub(super) fn rebase(&mut self, usual: Between) {
+        self.round.take_if(|round| round.is_return);
+        self.detour.take_if(|detour| detour.taken == usual);
+        self.detour.iter_mut().for_each(|detour| detour.usual = usual);
+    }
+
     /// The path of data, given the usual one. `is_there` says whether a path is between verified addresses still.
     pub(super) fn route(&mut self, usual: Between, is_there: impl Fn(Between) -> bool) -> Between {
         match self.detour {

@@ -248,8 +248,15 @@ impl Association {
             self.peer_addresses.follow(address, if is_verified { Status::Active } else { Status::Unverified });
             unverified.insert(0, address);
         }
-        if self.peer_addresses.in_use() != before {
-            self.reachability.reset();
+        let after = self.peer_addresses.in_use();
+        if after != before {
+            // Two hosts that change to their standbys at once must not undo each other's change.
+            let addresses = |in_use: &[(IpAddr, bool)]| in_use.iter().map(|(address, _)| *address).collect::<Vec<_>>();
+            let is_same = translated.is_none() && addresses(&after) == addresses(&before);
+            match self.usual_path(local, now).filter(|_| is_same && self.reachability.detour().is_some()) {
+                Some(usual) => self.reachability.rebase(usual),
+                None => self.reachability.reset(),
+            }
             // The peer has further addresses, but stays where the checks have found it.
             let pair = self.connectivity.nominated.or(self.connectivity.selected);
             if !pair.is_some_and(|path| !path.is_relayed && self.peer_addresses.is_preferred(path.peer.0)) {

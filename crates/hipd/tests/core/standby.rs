@@ -130,6 +130,24 @@ fn a_standby_takes_over_from_a_silent_link() {
     }
 }
 
+// Claim: Two hosts with two uplinks each, of which one falls silent, agree on a path: neither undoes the other's change.
+#[test]
+fn two_hosts_with_standbys_agree() {
+    for via in [Via::Ip, Via::Udp] {
+        let mut world = with_standby(via);
+        world.move_to(1, &["198.51.100.2", "198.51.100.77"]);
+        talk(&mut world, SECOND, 100);
+        world.places[0] = vec![address(LTE)];
+        talk(&mut world, SECOND * 8, 1000);
+        world.sent.clear();
+        let arrived = talk(&mut world, SECOND * 15, 10_000);
+        for arrived in &arrived {
+            assert!(arrived.len() >= 1500 - 2 * (world.delay.as_nanos() / TICK.as_nanos()) as usize, "{via:?}: {}", arrived.len());
+        }
+        assert_eq!(updates(&world).0, 0, "{via:?}");
+    }
+}
+
 /// One host alone sends, as a program that waits for an answer does: the other one has nothing to notice the silence by.
 // Claim: A host whose peer has changed to its standby changes as well, without a test of its own.
 #[test]
