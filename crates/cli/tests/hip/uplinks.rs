@@ -99,7 +99,9 @@ impl Uplinks {
     pub(crate) fn attach(&self, uplink: Uplink) {
         let port = uplink.port();
         let (link, metric) = (uplink.link, uplink.metric);
-        self.router.enter(|| Netlink::open(&self.router).unwrap().add_veth(&port, link, &self.mobile).unwrap()).unwrap();
+        self.router
+            .enter(|| Netlink::open(&self.router).unwrap().add_veth(&port, link, &self.mobile).unwrap())
+            .unwrap();
         for ((address, router), bits) in uplink.addresses.into_iter().zip(uplink.routers()).zip([24, 64]) {
             ip(&self.router, &format!("address add {router}/{bits} dev {port} nodad"));
             ip(&self.mobile, &format!("address add {address}/{bits} dev {link} nodad"));
@@ -107,7 +109,10 @@ impl Uplinks {
         ip(&self.router, &format!("link set {port} up"));
         ip(&self.mobile, &format!("link set {link} up"));
         for router in uplink.routers() {
-            ip(&self.mobile, &format!("{} route add default via {router} dev {link} metric {metric}", version(&router)));
+            ip(
+                &self.mobile,
+                &format!("{} route add default via {router} dev {link} metric {metric}", version(&router)),
+            );
         }
     }
 
@@ -119,13 +124,19 @@ impl Uplinks {
     /// A link carries nothing from now on, in either direction. No host learns of it.
     pub(crate) fn silence(&self, uplink: Uplink) {
         let port = uplink.port();
-        let chain = |name: &str, hook: &str, rule: &str| format!("chain {name} {{\ntype filter hook {hook} priority -300;\n{rule} drop\n}}\n");
-        let (from, to) = (chain("from", "prerouting", &format!("iifname {port}")), chain("to", "postrouting", &format!("oifname {port}")));
+        let chain = |name: &str, hook: &str, rule: &str| {
+            format!("chain {name} {{\ntype filter hook {hook} priority -300;\n{rule} drop\n}}\n")
+        };
+        let (from, to) = (
+            chain("from", "prerouting", &format!("iifname {port}")),
+            chain("to", "postrouting", &format!("oifname {port}")),
+        );
         self.nft(&format!("table inet silent {{\n{from}{to}}}\n"));
     }
 
     fn nft(&self, rules: &str) {
-        let mut child = self.router.enter(|| Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap()).unwrap();
+        let mut child =
+            self.router.enter(|| Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap()).unwrap();
         child.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
         assert!(child.wait().unwrap().success(), "{rules}");
     }
@@ -256,7 +267,11 @@ fn a_standby_takes_over_without_an_exchange() {
     for (version, via) in KINDS {
         let (place, world) = (Place::new(&format!("standby-{version}-{via}")), Uplinks::new(&[WIFI, LTE]));
         let hosts = with_standby(&place, &world, version, via);
-        assert!(hosts[0].ok("status").contains(&format!("{} on lte", LTE.addresses[version])), "{}", hosts[0].ok("status"));
+        assert!(
+            hosts[0].ok("status").contains(&format!("{} on lte", LTE.addresses[version])),
+            "{}",
+            hosts[0].ok("status")
+        );
         let mut connection = connected(&world.mobile, hosts[1].hit().into(), &world.server);
         let mut times = Vec::new();
         let is_quick = |time: &Duration| *time < ROUND_TRIP * 3 / 2 + SCHEDULING;
@@ -268,7 +283,8 @@ fn a_standby_takes_over_without_an_exchange() {
             eprintln!("IPv{}, {via}: a key after {key:?}, its answer after {answer:?}", 4 + 2 * version);
             assert!(answer < ROUND_TRIP * 3 + SLACK, "{answer:?}");
             times.push(key);
-            hosts[1].wait_for("told that the first link is gone", |peer| !has(&peer["addresses"], WIFI.addresses[version]));
+            hosts[1]
+                .wait_for("told that the first link is gone", |peer| !has(&peer["addresses"], WIFI.addresses[version]));
             assert_eq!(world.updates().1, checks, "no address is checked");
             let [client, server] = &mut connection;
             swap(client, server);
@@ -283,7 +299,9 @@ fn a_standby_takes_over_without_an_exchange() {
 
 fn is_used(peer: &serde_json::Value, uplink: Uplink, version: usize) -> bool {
     peer["paths"].as_array().is_some_and(|paths| {
-        paths.iter().any(|it| it["in_use"] == true && it["from"] == uplink.addresses[version] && it["link"] == uplink.link)
+        paths
+            .iter()
+            .any(|it| it["in_use"] == true && it["from"] == uplink.addresses[version] && it["link"] == uplink.link)
     })
 }
 
@@ -306,7 +324,10 @@ fn a_standby_takes_over_from_a_silent_link() {
                 swap(client, server);
                 let peer = hosts[0].peer();
                 assert!(is_used(&peer, LTE, version), "{peer}");
-                assert_eq!((&peer["is_silent"], &hosts[0].status()["addresses"][0]), (&false.into(), &hosts[0].status()["links"][0]["address"]));
+                assert_eq!(
+                    (&peer["is_silent"], &hosts[0].status()["addresses"][0]),
+                    (&false.into(), &hosts[0].status()["links"][0]["address"])
+                );
             });
         }
     });

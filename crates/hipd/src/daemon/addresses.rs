@@ -35,12 +35,7 @@ struct Routed {
 impl Routed {
     /// The addresses to announce, given those that the routes choose now and those of standbys: former ones that are still usable come last. An
     /// IP version without a route has none.
-    fn announced(
-        &mut self,
-        chosen: &[IpAddr],
-        standby: &[IpAddr],
-        is_usable: impl Fn(IpAddr) -> bool,
-    ) -> Vec<IpAddr> {
+    fn announced(&mut self, chosen: &[IpAddr], standby: &[IpAddr], is_usable: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
         // The IP versions may move one after the other.
         for is_ipv4 in [true, false] {
             let of = |all: &[IpAddr]| all.iter().copied().filter(|it| it.is_ipv4() == is_ipv4).collect::<Vec<_>>();

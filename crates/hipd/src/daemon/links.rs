@@ -23,9 +23,8 @@ const MOST_PEERS: usize = 8;
 
 /// The kinds of interfaces whose packets leave in packets of another link, as in `ip -details link`. Where packets go through one, the links below
 /// are no standbys: they would go around it.
-const TUNNELS: [&str; 13] = [
-    "wireguard", "tun", "ovpn", "ipip", "ip6tnl", "sit", "gre", "ip6gre", "vti", "vti6", "xfrm", "geneve", "bareudp",
-];
+const TUNNELS: [&str; 13] =
+    ["wireguard", "tun", "ovpn", "ipip", "ip6tnl", "sit", "gre", "ip6gre", "vti", "vti6", "xfrm", "geneve", "bareudp"];
 
 /// An interface.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -220,7 +219,8 @@ pub(super) fn links_of(
 /// The destinations for which packets from an address have to be pinned to its link: the kernel would send them by another one.
 fn reach(routes: &mut impl Routes, link: u32, src: IpAddr, is_standby: bool, peers: &[IpAddr]) -> Option<Reach> {
     let elsewhere = ELSEWHERE[usize::from(src.is_ipv6())];
-    let mut is_pinned = |dst| routes.link_for(Some(src), dst) != Some(link) && routes.metric_by(link, src, dst).is_some();
+    let mut is_pinned =
+        |dst| routes.link_for(Some(src), dst) != Some(link) && routes.metric_by(link, src, dst).is_some();
     if is_pinned(elsewhere) {
         return Some(Reach::Everything);
     }
@@ -251,8 +251,8 @@ impl Interfaces {
 
     fn add_addresses(&mut self, message: &AddressMessage) {
         let unusable = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
-        let is_usable = !message.header.flags.intersects(unusable)
-            || message.header.flags.contains(AddressHeaderFlags::Optimistic);
+        let is_usable =
+            !message.header.flags.intersects(unusable) || message.header.flags.contains(AddressHeaderFlags::Optimistic);
         // The far end's address of a point-to-point link is in "address", this host's in "local".
         let local = message.attributes.iter().find_map(|it| match it {
             AddressAttribute::Local(address) => Some(*address),
@@ -316,7 +316,9 @@ impl KernelRoutes<'_> {
         }
         // An error is the answer that there is no route.
         let answers = self.0.request(RouteNetlinkMessage::GetRoute(message), 0).ok()?;
-        answers.into_iter().find_map(|it| if let RouteNetlinkMessage::NewRoute(route) = it { Some(route) } else { None })
+        answers
+            .into_iter()
+            .find_map(|it| if let RouteNetlinkMessage::NewRoute(route) = it { Some(route) } else { None })
     }
 }
 

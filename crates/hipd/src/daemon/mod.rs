@@ -300,8 +300,7 @@ impl Daemon {
         let peers = self.identities.peer_addresses();
         let own = self.identities.own();
         let has_standbys = self.settings.has_standbys;
-        let (locators, links) =
-            self.addresses.look(&peers, own.lsi(), has_standbys).map_err(DaemonError::Addresses)?;
+        let (locators, links) = self.addresses.look(&peers, own.lsi(), has_standbys).map_err(DaemonError::Addresses)?;
         if links != self.links {
             note_standbys(&self.links, &links);
             self.sockets.senders().set_links(links.clone());

@@ -21,7 +21,11 @@ fn with_standby(via: Via) -> World {
     world.move_to(0, &[WIFI, LTE]);
     world.run_for(SECOND);
     assert_eq!(verified(&world), [WIFI, LTE].map(address));
-    assert!(world.hosts[0].peer_status()[0].paths.iter().all(|path| path.verified), "{:?}", world.hosts[0].peer_status());
+    assert!(
+        world.hosts[0].peer_status()[0].paths.iter().all(|path| path.verified),
+        "{:?}",
+        world.hosts[0].peer_status()
+    );
     world.sent.clear();
     world.notes.clear();
     world
@@ -36,7 +40,9 @@ fn verified(world: &World) -> Vec<IpAddr> {
 fn updates(world: &World) -> (usize, usize) {
     let hip = world.sent.iter().filter_map(|packet| {
         let payload = match &packet.payload {
-            Payload::Udp(udp) => Payload::Other { protocol: 139, payload: udp.payload.strip_prefix(&[0; 4])?.to_vec().into() },
+            Payload::Udp(udp) => {
+                Payload::Other { protocol: 139, payload: udp.payload.strip_prefix(&[0; 4])?.to_vec().into() }
+            }
             payload @ Payload::Other { .. } => payload.clone(),
             _ => return None,
         };
@@ -52,7 +58,8 @@ fn updates(world: &World) -> (usize, usize) {
         HipPacket::parse(&packet).ok().map(|received| received.packet)
     });
     let updates: Vec<HipPacket> = hip.filter(|packet| packet.kind == PacketType::Update).collect();
-    let is_check = |packet: &&HipPacket| packet.parameters.iter().any(|it| matches!(it, Parameter::EchoRequestSigned(_)));
+    let is_check =
+        |packet: &&HipPacket| packet.parameters.iter().any(|it| matches!(it, Parameter::EchoRequestSigned(_)));
     (updates.len(), updates.iter().filter(is_check).count())
 }
 
@@ -92,7 +99,11 @@ fn a_standby_takes_over_without_an_exchange() {
         assert_eq!(arrived[1].first(), Some(&(100, delay + TICK)), "{via:?}");
         // What the other host sent before the announcement arrived there is lost.
         let first = 100 + delay.as_nanos() as u64 / TICK.as_nanos() as u64;
-        assert!(arrived[0].iter().all(|(number, _)| *number >= first) && arrived[0][0].1 <= delay * 2 + TICK * 2, "{:?}", arrived[0]);
+        assert!(
+            arrived[0].iter().all(|(number, _)| *number >= first) && arrived[0][0].1 <= delay * 2 + TICK * 2,
+            "{:?}",
+            arrived[0]
+        );
         assert!(arrived[0].iter().any(|(number, _)| *number == first), "{:?}", arrived[0]);
         assert_eq!(updates(&world), (2, 0), "{via:?}");
         assert_eq!(verified(&world), [address(LTE)]);
@@ -117,7 +128,10 @@ fn a_standby_takes_over_from_a_silent_link() {
         let arrived = talk(&mut world, SECOND * 8, 1000);
         for (at, arrived) in arrived.iter().enumerate() {
             // But for what was on its way.
-            let first = arrived.iter().find(|(number, _)| *number >= 1000).unwrap_or_else(|| panic!("{via:?}: {at} got nothing"));
+            let first = arrived
+                .iter()
+                .find(|(number, _)| *number >= 1000)
+                .unwrap_or_else(|| panic!("{via:?}: {at} got nothing"));
             assert!(first.1 <= limit + world.delay * 4, "{via:?}: {at} after {}", first.1);
         }
         let path = world.hosts[0].peer_status()[0].paths.iter().find(|path| path.in_use).cloned().unwrap();
@@ -142,7 +156,11 @@ fn two_hosts_with_standbys_agree() {
         world.sent.clear();
         let arrived = talk(&mut world, SECOND * 15, 10_000);
         for arrived in &arrived {
-            assert!(arrived.len() >= 1500 - 2 * (world.delay.as_nanos() / TICK.as_nanos()) as usize, "{via:?}: {}", arrived.len());
+            assert!(
+                arrived.len() >= 1500 - 2 * (world.delay.as_nanos() / TICK.as_nanos()) as usize,
+                "{via:?}: {}",
+                arrived.len()
+            );
         }
         assert_eq!(updates(&world).0, 0, "{via:?}");
     }
