@@ -215,16 +215,20 @@ fn set(namespace: &Namespace, parameter: &str, value: &str) {
 
 /// The mobile host and the server, whose daemons run and know each other in this IP version (0 for IPv4). The standby is verified.
 fn with_standby(place: &Place, world: &Uplinks, version: usize, via: &str) -> [Host; 2] {
-    let mut hosts = talking(place, world, version, via);
-    let standby = LTE.addresses[version];
-    hosts[1].wait_for("told of the standby", |peer| has(&peer["addresses"], standby));
-    hosts[0].wait_for("found at the standby", |peer| {
-        peer["paths"].as_array().is_some_and(|paths| {
-            paths.iter().any(|path| path["from"] == standby && path["link"] == LTE.link && path["verified"] == true)
-        })
-    });
-    hosts.iter_mut().for_each(|host| assert!(host.peer()["is_moving"] == false));
+    let hosts = talking(place, world, version, via);
+    wait_until_known(&hosts);
     hosts
+}
+
+/// Waits until each host is verified at all addresses, of both versions, and knows it.
+fn wait_until_known(hosts: &[Host; 2]) {
+    let all: Vec<&str> = [WIFI, LTE].iter().flat_map(|uplink| uplink.addresses).collect();
+    hosts[1].wait_for("told of all addresses", |peer| all.iter().all(|it| has(&peer["addresses"], it)));
+    hosts[0].wait_for("found at all addresses", |peer| {
+        let paths = peer["paths"].as_array().cloned().unwrap_or_default();
+        let is_on = |link: &str| paths.iter().filter(|path| path["link"] == link).count() == 2;
+        is_on(WIFI.link) && is_on(LTE.link) && paths.iter().all(|path| path["verified"] == true)
+    });
 }
 
 fn talking(place: &Place, world: &Uplinks, version: usize, via: &str) -> [Host; 2] {
@@ -290,7 +294,7 @@ fn a_standby_takes_over_without_an_exchange() {
             swap(client, server);
             world.set_carrier(WIFI, true);
             hosts[0].wait_for("back", |peer| is_used(peer, WIFI, version));
-            hosts[1].wait_for("told of both", |peer| has(&peer["addresses"], WIFI.addresses[version]));
+            wait_until_known(&hosts);
             swap(client, server);
         }
         assert!(times.iter().any(is_quick), "{times:?}");

@@ -146,6 +146,11 @@ impl<T> Contact<T> {
         (was_elsewhere || was_down).then_some(PathChange::Moved)
     }
 
+    /// The exchange took place from this address instead, as one of its retransmissions has left from another one than the preferred.
+    pub fn note_exchanged_at(&mut self, own: IpAddr) {
+        self.proven = vec![own];
+    }
+
     /// This host has no address any more. Its next one is announced when it has it.
     pub fn note_down(&mut self) -> PathChange {
         (self.announce_at, self.preferred, self.former, self.kept_at) = (None, None, None, None);

@@ -201,6 +201,11 @@ impl Host {
         addresses.filter(|it| it.status == Status::Active).map(|it| it.address).collect()
     }
 
+    /// The address of this host at which the last exchange with a peer took place: the peer has no other one before the next announcement.
+    pub fn exchange_address(&self, peer: Hit) -> Option<IpAddr> {
+        self.associations.get(&peer)?.updates.announced.first().copied()
+    }
+
     /// The paths that data to a peer can take: pairs of addresses of this host and verified ones of the peer, the best ones first; and whether it
     /// takes the path now.
     pub fn paths(&self, peer: Hit) -> Vec<((IpAddr, IpAddr), bool)> {

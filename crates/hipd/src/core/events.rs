@@ -155,6 +155,7 @@ impl Core {
             peer.set_port(src, port);
         }
         let may_have_lost = peer.establish(now, self.config.wake, &locators);
+        self.host.exchange_address(hit).into_iter().for_each(|own| peer.contact.note_exchanged_at(own));
         peer.note_answers();
         let waiting = peer.contact.take_waiting();
         if self.locators.len() > 1 && !self.host.is_checking(hit) {
