@@ -119,6 +119,11 @@ impl Uplinks {
     /// The radio of a link is on or off: the host sees its carrier. Addresses and routes stay.
     pub(crate) fn set_carrier(&self, uplink: Uplink, is_on: bool) {
         ip(&self.router, &format!("link set {} {}", uplink.port(), if is_on { "up" } else { "down" }));
+        // The router has lost its address of IPv6 with the link.
+        let [_, router] = uplink.routers();
+        if is_on {
+            ip(&self.router, &format!("address replace {router}/64 dev {} nodad", uplink.port()));
+        }
     }
 
     /// A link carries nothing from now on, in either direction. No host learns of it.
