@@ -167,8 +167,8 @@ impl<T> Contact<T> {
         let former = self.preferred.replace(*first);
         let is_kept = |it: &IpAddr| it != first && locators.contains(it);
         (self.former, self.kept_at) = (former.filter(is_kept), None);
-        if is_translated {
-            self.proven.clone_from(&self.reached);
+        if is_translated && !self.reached.contains(first) {
+            self.proven.retain(|address| address != first);
         }
         if !self.proven.contains(first) {
             self.moved_at = Some(now);
