@@ -117,6 +117,8 @@ pub struct HostConfig {
     pub locator_lifetime: Duration,
     /// When the path of data is tested because nothing comes back on it; `None` for never.
     pub path_check: Option<PathCheckConfig>,
+    /// Whether the peer is told to prefer another address of this host when data leaves from that because a link is silent.
+    pub prefers_standby: bool,
     /// The NAT traversal modes that this host supports: six at most (RFC 9028 section 5.4). Their order is that in R1; of a peer's it names
     /// UDP-ENCAPSULATION in an exchange without a relay.
     pub nat_modes: Vec<NatTraversalMode>,
@@ -160,6 +162,7 @@ impl Default for HostConfig {
             rekey: Some(RekeyLimits::default()),
             locator_lifetime: Duration::from_secs(24 * 3600),
             path_check: None,
+            prefers_standby: false,
             nat_modes: vec![NatTraversalMode::UdpEncapsulation, NatTraversalMode::IceHipUdp],
             check_pacing: DEFAULT_TA,
             server: None,

@@ -104,8 +104,10 @@ impl Association {
     /// silent link. The peer is told to prefer it.
     pub(super) fn standby_source(&self, local: &Local) -> Option<IpAddr> {
         let (usual, taken) = self.reachability.detour()?;
-        let is_other = taken.0 != usual.0 && taken.0.is_ipv4() == usual.0.is_ipv4();
-        Some(taken.0).filter(|it| is_other && local.locators.contains(it))
+        // Another address of the peer may be dead as well: then each host finds the pair that works by itself.
+        let is_other = taken.0 != usual.0 && taken.1 == usual.1;
+        let is_told = local.config.prefers_standby && is_other;
+        Some(taken.0).filter(|it| is_told && local.locators.contains(it))
     }
 
     fn report_path(&mut self, local: &mut Local, now: Instant) {

@@ -253,7 +253,10 @@ impl Association {
             // Two hosts that change to their standbys at once must not undo each other's change.
             let addresses = |in_use: &[(IpAddr, bool)]| in_use.iter().map(|(address, _)| *address).collect::<Vec<_>>();
             let is_same = translated.is_none() && addresses(&after) == addresses(&before);
-            match self.usual_path(local, now).filter(|_| is_same && self.reachability.detour().is_some()) {
+            match self
+                .usual_path(local, now)
+                .filter(|_| is_same && local.config.prefers_standby && self.reachability.detour().is_some())
+            {
                 Some(usual) => self.reachability.rebase(usual),
                 None => self.reachability.reset(),
             }

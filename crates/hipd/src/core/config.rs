@@ -36,6 +36,7 @@ impl Default for CoreConfig {
             steady_retries: 2,
             gcm: crate::gcm::RING,
             path_check: Some(PathCheckConfig::default()),
+            prefers_standby: true,
             ..HostConfig::default()
         };
         let release = ReleaseConfig { grace: Duration::ZERO, ..ReleaseConfig::default() };

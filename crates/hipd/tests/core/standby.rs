@@ -68,7 +68,7 @@ fn talk(world: &mut World, time: Duration, from: u64) -> [Vec<(u64, Duration)>; 
     let begin = world.now;
     let mut arrived = [Vec::new(), Vec::new()];
     let mut seen = [0, 1].map(|at| world.numbers(at).len());
-    for number in from..from + time.as_nanos() as u64 / TICK.as_nanos() as u64 {
+    for number in from..from + time.as_nanos() / TICK.as_nanos() {
         world.send(0, number);
         world.send(1, number);
         world.run_for(TICK);
@@ -98,7 +98,7 @@ fn a_standby_takes_over_without_an_exchange() {
         let delay = world.delay;
         assert_eq!(arrived[1].first(), Some(&(100, delay + TICK)), "{via:?}");
         // What the other host sent before the announcement arrived there is lost.
-        let first = 101 + delay.as_nanos() as u64 / TICK.as_nanos() as u64;
+        let first = 101 + delay.as_nanos() / TICK.as_nanos();
         assert!(
             arrived[0].iter().all(|(number, _)| *number >= first) && arrived[0][0].1 <= delay * 2 + TICK * 2,
             "{:?}",
