@@ -34,6 +34,8 @@ pub(super) struct Updates {
     pub(super) repeated_at: Option<Instant>,
     /// This host's locators known to the peer, once acknowledged.
     pub(super) announced: Vec<IpAddr>,
+    /// The one at which the exchange took place.
+    pub(super) exchanged_at: Option<IpAddr>,
     /// The one that was announced as preferred because another link is silent.
     pub(super) announced_standby: Option<IpAddr>,
     /// The pending announcement of locators.
@@ -170,7 +172,7 @@ impl Outgoing {
 impl Updates {
     /// A new association: nothing is in flight, and the peer knows one address of this host.
     pub(super) fn begin(&mut self, local: IpAddr) {
-        *self = Self { announced: vec![local], ..Self::default() };
+        *self = Self { announced: vec![local], exchanged_at: Some(local), ..Self::default() };
     }
 
     pub(super) fn next_id(&mut self) -> u32 {

@@ -203,7 +203,7 @@ impl Host {
 
     /// The address of this host at which the last exchange with a peer took place: the peer has no other one before the next announcement.
     pub fn exchange_address(&self, peer: Hit) -> Option<IpAddr> {
-        self.associations.get(&peer)?.updates.announced.first().copied()
+        self.associations.get(&peer)?.updates.exchanged_at
     }
 
     /// The paths that data to a peer can take: pairs of addresses of this host and verified ones of the peer, the best ones first; and whether it

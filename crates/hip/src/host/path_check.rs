@@ -104,8 +104,11 @@ impl Association {
     /// silent link. The peer is told to prefer it.
     pub(super) fn standby_source(&self, local: &Local) -> Option<IpAddr> {
         let (usual, taken) = self.reachability.detour()?;
-        // Another address of the peer may be dead as well: then each host finds the pair that works by itself.
-        let is_other = taken.0 != usual.0 && taken.1 == usual.1;
+        // Another address of the peer may be dead as well: then each host finds the pair that works by itself. Of two hosts with several
+        // addresses, each could undo what the other has told.
+        let is_version = |it: &IpAddr| it.is_ipv4() == taken.1.is_ipv4();
+        let has_one = self.peer_addresses.active().filter(is_version).count() == 1;
+        let is_other = taken.0 != usual.0 && taken.1 == usual.1 && has_one;
         let is_told = local.config.prefers_standby && is_other;
         Some(taken.0).filter(|it| is_told && local.locators.contains(it))
     }

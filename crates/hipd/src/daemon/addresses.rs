@@ -2,7 +2,7 @@
 //! a carrier, then those of standby links. Kernel notifications trigger the look-up.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_host::{Group, Monitor, Requests};
@@ -10,11 +10,6 @@ use holdover_host::{Group, Monitor, Requests};
 use super::links::{Interfaces, KernelRoutes, Links, find, links_of};
 use crate::files::check_address;
 
-/// Documentation addresses outside of every network (RFC 5737, RFC 3849): their route is the default route.
-pub(crate) const ELSEWHERE: [IpAddr; 2] =
-    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
-/// A port for sockets that send nothing: "discard".
-const NO_PORT: u16 = 9;
 /// The most locators announced to peers.
 const MOST: usize = 8;
 
@@ -92,17 +87,6 @@ impl Addresses {
 /// (RFC 4291 section 2.5.6).
 fn is_locator(source: IpAddr, lsi: Option<Ipv4Addr>) -> bool {
     check_address(source).is_ok() && lsi.is_none_or(|lsi| source != lsi)
-}
-
-/// The source address that the system would choose; sends nothing.
-pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
-    let any: SocketAddr = match peer {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect((peer, NO_PORT)).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
 }
 
 impl AsFd for Addresses {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use holdover_host::Requests;
 use netlink_packet_core::NLM_F_DUMP;
@@ -15,8 +15,13 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::addresses::{ELSEWHERE, source_for};
 use crate::files::check_address;
+
+/// Documentation addresses outside of every network (RFC 5737, RFC 3849): their route is the default route.
+pub(crate) const ELSEWHERE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+/// A port for sockets that send nothing: "discard".
+const NO_PORT: u16 = 9;
 
 /// The most peers' addresses whose routes can make a link without a default route a standby.
 const MOST_PEERS: usize = 8;
@@ -145,8 +150,12 @@ pub(super) fn find(
     let mut found = Found::default();
     for &target in peers.iter().chain(&ELSEWHERE) {
         let source = routes.source_for(target).filter(|&it| interfaces.is_up(it) && is_locator(it));
-        let same_version = |it: &&Uplink| it.address.is_ipv4() == target.is_ipv4();
-        let source = source.or_else(|| uplinks.iter().find(same_version).map(|it| it.address));
+        let source = source.or_else(|| {
+            let mut leads = |it: &Uplink| {
+                it.address.is_ipv4() == target.is_ipv4() && routes.metric_by(it.link, it.address, target).is_some()
+            };
+            uplinks.iter().find(|it| leads(it)).map(|it| it.address)
+        });
         if let Some(source) = source.filter(|it| !found.chosen.contains(it)) {
             found.chosen.push(source);
         }
@@ -210,17 +219,28 @@ pub(super) fn links_of(
         let Some(index) = holders.clone().find(up).or_else(|| holders.clone().next()) else { continue };
         let Some(interface) = interfaces.by_index.get(&index) else { continue };
         let is_standby = standby.contains(&address);
-        let reach = reach(routes, index, address, is_standby, peers);
+        let reach = reach(routes, interfaces, index, address, is_standby, peers);
         links.insert(address, Link { name: interface.name.clone(), index, is_standby, reach });
     }
     Links(links)
 }
 
-/// The destinations for which packets from an address have to be pinned to its link: the kernel would send them by another one.
-fn reach(routes: &mut impl Routes, link: u32, src: IpAddr, is_standby: bool, peers: &[IpAddr]) -> Option<Reach> {
+/// The destinations for which packets from an address have to be pinned to its link: the kernel would send them by another one, which is no
+/// tunnel.
+fn reach(
+    routes: &mut impl Routes,
+    interfaces: &Interfaces,
+    link: u32,
+    src: IpAddr,
+    is_standby: bool,
+    peers: &[IpAddr],
+) -> Option<Reach> {
     let elsewhere = ELSEWHERE[usize::from(src.is_ipv6())];
-    let mut is_pinned =
-        |dst| routes.link_for(Some(src), dst) != Some(link) && routes.metric_by(link, src, dst).is_some();
+    let mut is_pinned = |dst| {
+        let by = routes.link_for(Some(src), dst);
+        let is_tunnelled = by.and_then(|by| interfaces.by_index.get(&by)).is_some_and(|it| it.is_tunnel);
+        by != Some(link) && !is_tunnelled && routes.metric_by(link, src, dst).is_some()
+    };
     if is_pinned(elsewhere) {
         return Some(Reach::Everything);
     }
@@ -292,6 +312,17 @@ impl Interface {
         }
         interface
     }
+}
+
+/// The source address that the system would choose; sends nothing.
+pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
+    let any: SocketAddr = match peer {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect((peer, NO_PORT)).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
 }
 
 /// The kernel's own.
@@ -536,6 +567,9 @@ mod tests {
         let tunnelled = tables(&[(VPN, 0, None), (WIFI, 100, None), (LTE, 600, None)]);
         let (chosen, standby, _) = look(&tunnelled, &interfaces(), &peers);
         assert_eq!((chosen, standby), (vec![vpn], vec![]));
+        // The tunnel is new: the former address is still announced.
+        let links = links_of(&mut tunnelled.clone(), &interfaces(), &[vpn, wifi], &[], &peers);
+        assert_eq!(pinned(&links, wifi, peers[0]), None);
     }
 
     /// A host in a namespace of its own has neither routes nor addresses but those of loopback.

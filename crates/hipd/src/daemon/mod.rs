@@ -41,14 +41,13 @@ use holdover_host::{TunError, clock};
 use holdover_wire::Packet;
 
 use self::addresses::Addresses;
-pub(crate) use self::addresses::{ELSEWHERE, source_for};
 use self::device::Device;
 pub use self::error::DaemonError;
 use self::event_log::write_down;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::links::Links;
-pub(crate) use self::links::{has_strict_filter, standbys};
+pub(crate) use self::links::{ELSEWHERE, has_strict_filter, source_for, standbys};
 use self::path_mtu::IcmpSockets;
 pub(crate) use self::proxy::missing_forwarding;
 use self::proxy::{Proxy, ReadHosts};

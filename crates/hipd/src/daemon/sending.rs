@@ -239,8 +239,8 @@ impl Senders {
 
     /// The links of this host's addresses from now on.
     pub(super) fn set_links(&self, links: Links) {
+        *self.links.write().unwrap_or_else(PoisonError::into_inner) = links.clone();
         self.bound_v6.lock().unwrap_or_else(PoisonError::into_inner).retain(|index, _| links.has(*index));
-        *self.links.write().unwrap_or_else(PoisonError::into_inner) = links;
     }
 
     fn pin(&self, src: IpAddr, dst: IpAddr) -> Option<Pin> {

@@ -171,6 +171,28 @@ fn two_hosts_with_standbys_agree() {
     }
 }
 
+// Claim: Two hosts with two uplinks each between which only the crosswise paths are left find them, and do not tell each other of changes
+// again and again: at most 120 UPDATEs in a minute, nearly all of them tests of paths.
+#[test]
+fn crosswise_paths_do_not_alternate() {
+    const FIRST: &str = "198.51.100.2";
+    const SECOND_LINK: &str = "198.51.100.77";
+    for via in [Via::Ip, Via::Udp] {
+        let mut world = with_standby(via);
+        world.move_to(1, &[FIRST, SECOND_LINK]);
+        talk(&mut world, SECOND, 100);
+        world.dead = [[WIFI, FIRST], [LTE, SECOND_LINK]].map(|pair| pair.map(address)).to_vec();
+        talk(&mut world, SECOND * 20, 1000);
+        world.sent.clear();
+        let arrived = talk(&mut world, SECOND * 60, 10_000);
+        for arrived in &arrived {
+            assert!(arrived.len() > 4_000, "{via:?}: {}", arrived.len());
+        }
+        let count = updates(&world).0;
+        assert!(count <= 120, "{via:?}: {count} UPDATEs in a minute");
+    }
+}
+
 /// One host alone sends, as a program that waits for an answer does: the other one has nothing to notice the silence by.
 // Claim: A host whose peer has changed to its standby changes as well, without a test of its own.
 #[test]

@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) notes: Vec<(Instant, usize, Note)>,
     /// The translator between host 0 and the network.
     pub(crate) translator: Option<Translator>,
+    /// Pairs of addresses between which nothing arrives.
+    pub(crate) dead: Vec<[IpAddr; 2]>,
 }
 
 /// A translator of addresses and ports: endpoint-independent mapping, and no filtering (RFC 4787).
@@ -89,6 +91,7 @@ impl World {
             got: [Vec::new(), Vec::new()],
             notes: Vec::new(),
             translator: None,
+            dead: Vec::new(),
         };
         for index in 0..2 {
             let host = world.fresh(index);
@@ -275,6 +278,9 @@ impl World {
     }
 
     fn carry(&mut self, packet: Packet) {
+        if self.dead.iter().any(|pair| pair.contains(&packet.src) && pair.contains(&packet.dst)) {
+            return;
+        }
         let copies = if self.rng.chance(self.duplication) { 2 } else { 1 };
         for _ in 0..copies {
             if !self.rng.chance(self.loss) {
