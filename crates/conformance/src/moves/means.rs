@@ -118,17 +118,17 @@ impl HipHost {
         Ok(())
     }
 
-    /// The daemon is not to hold connections open: behind a window of zero TCP has another timer, and does not count its retransmissions.
-    pub(super) fn hold_nothing(&self) -> Result<(), MeansError> {
-        let settings = self.directory.join("hip.toml");
-        fs::write(&settings, "[user_timeout]\nenabled = false\n").map_err(failed(settings.display().to_string()))
-    }
-
-    /// Starts the daemon.
-    pub(super) fn up(&mut self, namespace: &Namespace, wake: bool) -> Result<(), MeansError> {
+    /// Starts the daemon. Without mechanisms for TCP it neither wakes connections (`--no-wake`) nor holds them open: behind a window of zero TCP
+    /// has another timer, and does not count its retransmissions.
+    pub(super) fn up(&mut self, namespace: &Namespace, has_mechanisms: bool) -> Result<(), MeansError> {
+        if !has_mechanisms {
+            let settings = self.directory.join("hip.toml");
+            let written = fs::write(&settings, "[user_timeout]\nenabled = false\n");
+            written.map_err(failed(settings.display().to_string()))?;
+        }
         let mut command = Command::new(&self.program);
         command.args(["hip", self.serves.unwrap_or("up"), "--verbose", "--dir"]).arg(&self.directory);
-        command.arg("--socket").arg(self.socket()).args((!wake).then_some("--no-wake"));
+        command.arg("--socket").arg(self.socket()).args((!has_mechanisms).then_some("--no-wake"));
         let mut daemon = start(namespace, command, self.directory.join("log"))?;
         let is_up = daemon.wait_until_ok(PATIENCE, || answers(&self.socket()));
         is_up.map_err(|error| MeansError::Late { what: "`holdover hip` is not up", error })?;

@@ -72,10 +72,12 @@ impl Report {
         }
         let of_hip = match (hip, without_wake) {
             (true, true) => {
-                "**hip**, **hip --no-wake**: `holdover hip` at both ends, with and without the retransmission trigger."
+                "**hip**: `holdover hip` at both ends. **hip --no-wake**: the same without the retransmission trigger, and without the hold of connections (`[user_timeout] enabled = false`)."
             }
             (true, false) => "**hip**: `holdover hip` at both ends.",
-            (false, true) => "**hip --no-wake**: `holdover hip` at both ends, without the retransmission trigger.",
+            (false, true) => {
+                "**hip --no-wake**: `holdover hip` at both ends, without the retransmission trigger and the hold of connections (`[user_timeout] enabled = false`)."
+            }
             (false, false) => "",
         };
         sentences.push(of_hip.to_owned());

@@ -170,13 +170,13 @@ impl World {
             third.introduce(&server)?;
         }
         mobile.introduce(&server)?;
-        let wake = self.place.means == Means::Hip;
+        let has_mechanisms = self.place.means == Means::Hip;
         if let Some(mut third) = third {
-            third.up(self.network.host(THIRD), wake)?;
+            third.up(self.network.host(THIRD), has_mechanisms)?;
             self.hip.push(third);
         }
-        server.up(self.network.host(FIXED), wake)?;
-        mobile.up(self.network.host(MOBILE), wake)?;
+        server.up(self.network.host(FIXED), has_mechanisms)?;
+        mobile.up(self.network.host(MOBILE), has_mechanisms)?;
         mobile.wait_for("server", "no association", |peer| peer.state == "ESTABLISHED")?;
         if has_server {
             for host in [&mut mobile, &mut server] {

@@ -249,6 +249,7 @@ fn datagrams_come_in_order(_: &Namespace) {
     let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
     // The mobile host is known from its first packet on.
     into.send_to(b"hello", from.local_addr().unwrap()).unwrap();
+    gateway.says(mobile, "present");
     let is_over = Arc::new(AtomicBool::new(false));
     let sender = std::thread::spawn({
         let (to, is_over) = (into.local_addr().unwrap(), Arc::clone(&is_over));

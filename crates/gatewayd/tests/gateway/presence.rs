@@ -256,25 +256,26 @@ fn forged_and_recorded_reports(_: &Namespace) {
     stranger.set_nonblocking(true).unwrap();
     let before = gateway.status().reports;
     let transfer = Transfer::start(&world, 0, false).unwrap();
-    for round in 0..2000usize {
-        let mut datagram = recorded[round % recorded.len()].clone();
-        match round % 4 {
-            0 => {}
-            1 => datagram[round % 76] ^= 1 << (round % 8),
-            2 => datagram.truncate(round % 76),
-            _ => datagram = vec![round as u8; round % 1400],
+    // In parts, as a busy daemon reads late, and until enough was read: its socket may drop what it has no room for.
+    let mut sent = 0;
+    let after = wait_for("the flood to be counted", || {
+        for round in sent..sent + 50 {
+            let mut datagram = recorded[round % recorded.len()].clone();
+            match round % 4 {
+                0 => {}
+                1 => datagram[round % 76] ^= 1 << (round % 8),
+                2 => datagram.truncate(round % 76),
+                _ => datagram = vec![round as u8; round % 1400],
+            }
+            stranger.send_to(&datagram, listen).unwrap();
         }
-        stranger.send_to(&datagram, listen).unwrap();
-        if round % 50 == 0 {
-            sleep(Duration::from_millis(1));
-        }
-    }
+        sent += 50;
+        let reports = gateway.status().reports;
+        let is_enough = sent >= 2000 && reports.forged - before.forged > 1000 && reports.replayed > before.replayed;
+        is_enough.then_some(reports)
+    });
     transfer.await_more(500_000).unwrap();
     transfer.ends_exact().unwrap();
-    let after = wait_for("the flood to be counted", || {
-        let reports = gateway.status().reports;
-        (reports.forged - before.forged > 500 && reports.replayed > before.replayed).then_some(reports)
-    });
     assert_eq!(after.registered, before.registered, "{after:?}");
     let line = gateway.mobile(mobile).unwrap();
     assert_eq!((line.standing.as_str(), line.buffer.absences), ("present", 1), "{line:?}");
@@ -285,7 +286,7 @@ fn forged_and_recorded_reports(_: &Namespace) {
         assert_eq!(len, 76);
         answers += 1;
     }
-    assert!(answers <= 500, "{answers}");
+    assert!(answers <= sent / 4, "{answers} to {sent}");
     // The mobile host's own reports are accepted at once, for its own address only.
     reporter.report(mobile, Presence::Away);
     gateway.says(mobile, "away");

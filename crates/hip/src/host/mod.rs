@@ -266,7 +266,7 @@ impl Host {
         let (servers, others): (Vec<_>, Vec<_>) = self.associations.values_mut().partition(|it| it.client.is_some());
         for association in servers.into_iter().chain(others) {
             if has_changed {
-                association.reachability.reset();
+                association.handle_other_addresses(&self.local, now);
                 if !association.connectivity.outlasts(&before, locators) {
                     association.stop_checks(&mut self.local, now);
                 }

@@ -33,6 +33,19 @@ impl Association {
         paths.into_iter().map(|between| (between, Some(between) == used)).collect()
     }
 
+    /// Addresses of a host have changed. What is known of the paths is outdated, but that the usual one is silent and another one works, if
+    /// both are there still.
+    pub(super) fn handle_other_addresses(&mut self, local: &Local, now: Instant) {
+        let now_usual = self.usual_path(local, now);
+        let is_there = |taken| carries_data(&self.peer_addresses, &local.locators, taken);
+        let detour = self.reachability.detour();
+        if detour.is_some_and(|(usual, taken)| now_usual == Some(usual) && is_there(taken)) {
+            self.reachability.keep_detour();
+        } else {
+            self.reachability.reset();
+        }
+    }
+
     /// Data is sent on a path.
     pub(super) fn note_sent(&mut self, local: &Local, now: Instant, between: Between) {
         if local.config.path_check.is_some() && self.peer_addresses.is_active(between.1) {

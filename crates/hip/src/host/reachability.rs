@@ -130,6 +130,15 @@ impl Reachability {
         *self = Self::default();
     }
 
+    /// Addresses have changed, but neither the usual path nor the one that data takes instead: data stays there. Tests of paths that are gone,
+    /// and a silence of all paths, are outdated.
+    pub(super) fn keep_detour(&mut self) {
+        if self.lost_since.is_some() {
+            self.reset();
+        }
+        (self.round, self.unanswered_since) = (None, None);
+    }
+
     /// The peer prefers another one of its addresses, and has the same ones as before: what is known of the paths remains valid, but another one
     /// is the usual one.
     pub(super) fn rebase(&mut self, usual: Between) {

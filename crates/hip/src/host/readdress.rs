@@ -258,7 +258,7 @@ impl Association {
                 .filter(|_| is_same && local.config.prefers_standby && self.reachability.detour().is_some())
             {
                 Some(usual) => self.reachability.rebase(usual),
-                None => self.reachability.reset(),
+                None => self.handle_other_addresses(local, now),
             }
             // The peer has further addresses, but stays where the checks have found it.
             let pair = self.connectivity.nominated.or(self.connectivity.selected);

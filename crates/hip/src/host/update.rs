@@ -68,6 +68,8 @@ impl Association {
             None => local.has_shown_source = is_fresh,
         }
         let arrived = between;
+        // First, as whatever else arrives ends a test without an answer.
+        let is_test_answer = echo.is_some_and(|echo| self.take_test_answer(local, now, echo, arrived));
         if is_fresh {
             self.note_heard(local, now, arrived, false);
         }
@@ -82,8 +84,8 @@ impl Association {
             local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
         if let Some(echo) = echo
+            && !is_test_answer
             && !self.take_check_answer(local, now, echo, arrived, arrival.port)?
-            && !self.take_test_answer(local, now, echo, arrived)
         {
             self.take_echo(local, now, echo, arrived.1);
         }

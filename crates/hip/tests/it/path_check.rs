@@ -154,6 +154,56 @@ fn a_path_without_another_is_tested_until_it_answers() {
     assert_eq!(talk(&mut world, Duration::from_secs(10)), [20, 20]);
 }
 
+// Claim: Data in one direction is tested after 3, 6 and 12 seconds, then every 15 seconds.
+#[test]
+fn data_in_one_direction_is_tested_less_and_less() {
+    let mut world = World::established(10, &checking());
+    world.forget_history();
+    let mut before = 0;
+    for (seconds, most) in [(22, 3), (300, 20)] {
+        for _ in 0..2 * seconds {
+            send(&mut world, 0);
+            world.run_for(HALF);
+        }
+        let count = tests(&world).len() - before;
+        assert!(count <= most && 2 * count > most, "{count} tests in {seconds} s");
+        before += count;
+    }
+    assert!(!world.has_event(0, |event| matches!(event, Event::PathSilent { .. })));
+}
+
+// Claim: Data that has left a silent path stays on the other one while further addresses of either host come and go.
+#[test]
+fn further_addresses_do_not_lead_data_back_to_a_silent_path() {
+    for prefers_standby in [false, true] {
+        let mut world = World::established(11, &HostConfig { prefers_standby, ..checking() });
+        let own = ["192.0.2.1", "203.0.113.5"];
+        world.move_to(0, &own);
+        world.run_for(Duration::from_secs(5));
+        assert_eq!(talk(&mut world, Duration::from_secs(5)), [10, 10]);
+        let cut = cuttable(&mut world);
+        cut.borrow_mut().push(FORMER.map(address));
+        talk(&mut world, Duration::from_secs(15));
+        assert_eq!(talk(&mut world, Duration::from_secs(5)), [10, 10]);
+        let moves: [(usize, &[&str]); 4] = [
+            (0, &[own[0], own[1], "203.0.113.77"]),
+            (0, &own),
+            (1, &["198.51.100.2", "198.51.100.9"]),
+            (1, &["198.51.100.2"]),
+        ];
+        for (host, places) in moves {
+            world.move_to(host, places);
+            let got = talk(&mut world, Duration::from_secs(8));
+            assert_eq!(got, [16, 16], "host {host} at {places:?}, standby preferred: {prefers_standby}");
+        }
+        // Another address that is preferred is used at once.
+        world.move_to(0, &["192.0.2.66", own[0], own[1]]);
+        assert_eq!(talk(&mut world, Duration::from_secs(5)), [10, 10]);
+        let way = world.packets.iter().rev().find(|(_, packet)| packet.dst == address("198.51.100.2")).unwrap();
+        assert_eq!(way.1.src, address("192.0.2.66"), "standby preferred: {prefers_standby}");
+    }
+}
+
 /// The last packet of a test is replayed by a host on the path.
 #[test]
 fn a_replayed_answer_shows_nothing() {

@@ -11,7 +11,7 @@ use holdover_base::Duration;
 use holdover_host::{Namespace, Route, sysctl};
 
 use super::wire::Wire;
-use super::world::{inside, know_carrier};
+use super::world::{inside, know_carrier, know_carriers};
 use super::{Etcd, MOBILE_FACING, World, WorldError};
 
 /// A [`World`] whose router is the first of several. Its mobile hosts are at the first one's radio.
@@ -73,7 +73,10 @@ impl Site {
                 netlink.add_port("br0", &port)?;
                 netlink.set_up(&port)
             })?;
+            know_carriers(site.router(number))?;
         }
+        let radios = site.others.iter().map(|other| &other.radio);
+        radios.chain([site.world.fixed(), &site.backbone]).try_for_each(know_carriers)?;
         Ok(site)
     }
 

@@ -120,6 +120,9 @@ impl World {
         for mobile in &world.mobiles {
             world.add_default_route(mobile, world.address(2, 1))?;
         }
+        for namespace in [&world.fixed, &world.router, &world.bridge].into_iter().chain(&world.mobiles) {
+            know_carriers(namespace)?;
+        }
         Ok(world)
     }
 
@@ -302,6 +305,12 @@ pub(super) fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(),
         carrier::has_carrier(&socket, interface).map_err(io::Error::from)
     };
     Ok(namespace.enter(ask)?.map(drop)?)
+}
+
+/// The same for all interfaces of a namespace, so that its first packet passes.
+pub(super) fn know_carriers(namespace: &Namespace) -> Result<(), WorldError> {
+    let links = inside(namespace, Netlink::links)?;
+    links.iter().try_for_each(|link| know_carrier(namespace, &link.name))
 }
 
 pub(super) fn inside<T: Send>(

@@ -110,10 +110,6 @@ impl World {
         let mut server = HipHost::new(&grid.holdover, &directory, "server", &[SERVER.address], None)?;
         mobile.introduce(&server)?;
         let is_default = variant == Variant::Trigger;
-        if !is_default {
-            mobile.hold_nothing()?;
-            server.hold_nothing()?;
-        }
         server.up(network.host(FIXED), is_default)?;
         mobile.up(network.host(MOBILE), is_default)?;
         mobile.wait_for("server", "no association", |peer| peer.state == "ESTABLISHED")?;
