@@ -124,7 +124,15 @@ pub trait GridPlace: Copy + Ord + Display + Send + Sync {
 
     /// Whether its runs have bounds to meet. The others are for comparison.
     fn has_bounds(self) -> bool;
+
+    /// Whether its runs wait for minutes. They take no part in the number of concurrent runs, and begin [`WAITING_APART`] one after another.
+    fn waits(self) -> bool {
+        false
+    }
 }
+
+/// The time between the beginnings of runs that wait, so that they do not end together.
+const WAITING_APART: Duration = Duration::from_secs(10);
 
 /// The open files of a run besides its connections: namespaces, devices, programs and maps. Ten concurrent runs had
 /// 1,157 files open in all.
@@ -305,32 +313,47 @@ where
         None => true,
     });
     watch(Progress::Begun { done: all - queue.len(), all });
+    let (waiting, queue): (Vec<P>, Vec<P>) = queue.into_iter().partition(|place| place.waits());
     let next = AtomicUsize::new(0);
     let open_files = OpenFiles::new(open_files::raise_limit().saturating_sub(OPEN_FILES_OF_THE_GRID));
     let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
     let succeeded = AtomicUsize::new(0);
+    let lock = || outcome.lock().expect("no worker panics while it holds the outcome");
+    let has_failed = || lock().failures.len() >= MOST_FAILURES && succeeded.load(Ordering::Relaxed) == 0;
+    let make = |place: P| {
+        let name = place.to_string();
+        watch(Progress::Started(&name));
+        let share = open_files.share(place);
+        let run = run_one(place);
+        drop(share);
+        watch(Progress::Ended);
+        let mut outcome = lock();
+        succeeded.fetch_add(usize::from(run.is_ok()), Ordering::Relaxed);
+        let warning = match run {
+            Ok(run) => outcome.keep(place, run, &journal),
+            Err(error) => Some(outcome.fail(name, &error)),
+        };
+        if let Some(warning) = warning {
+            watch(Progress::Warning(&warning));
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.unwrap_or(P::JOBS) {
             scope.spawn(|| {
-                while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let name = place.to_string();
-                    watch(Progress::Started(&name));
-                    let share = open_files.share(place);
-                    let run = run_one(place);
-                    drop(share);
-                    watch(Progress::Ended);
-                    let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
-                    succeeded.fetch_add(usize::from(run.is_ok()), Ordering::Relaxed);
-                    let warning = match run {
-                        Ok(run) => outcome.keep(place, run, &journal),
-                        Err(error) => Some(outcome.fail(name, &error)),
-                    };
-                    if let Some(warning) = warning {
-                        watch(Progress::Warning(&warning));
-                    }
-                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= MOST_FAILURES {
-                        next.store(queue.len(), Ordering::Relaxed);
-                    }
+                while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !has_failed()) {
+                    make(place);
+                }
+            });
+        }
+        for (number, &place) in (0..).zip(&waiting) {
+            let (make, has_failed) = (&make, &has_failed);
+            scope.spawn(move || {
+                let begins_at = std::time::Instant::now() + WAITING_APART * number;
+                while std::time::Instant::now() < begins_at && !has_failed() {
+                    std::thread::sleep(WAITING_APART / 20);
+                }
+                if !has_failed() {
+                    make(place);
                 }
             });
         }
@@ -435,6 +458,43 @@ mod tests {
     fn repetitions_follow_one_another_unless_places_are_long() {
         assert_eq!(in_order(&[1, 2], 2), [1, 2, 1, 2]);
         assert_eq!(in_order(&[Long(1), Long(2)], 2), [Long(1), Long(1), Long(2), Long(2)]);
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    struct Waiting(bool);
+
+    impl Display for Waiting {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            Display::fmt(&self.0, f)
+        }
+    }
+
+    impl GridPlace for Waiting {
+        fn has_bounds(self) -> bool {
+            true
+        }
+
+        fn waits(self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn runs_that_wait_leave_their_place_to_others() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let receive = Mutex::new(receive);
+        let run = |Waiting(waits)| {
+            if waits {
+                let ended = receive.lock().unwrap().recv_timeout(Duration::from_secs(60));
+                ended.map_err(|_| std::io::Error::other("the other run did not begin"))
+            } else {
+                send.send(1).unwrap();
+                Ok(0)
+            }
+        };
+        let options = GridOptions { jobs: Some(1), ..options(1) };
+        let outcome = run_all(&[Waiting(true), Waiting(false)], &options, Journal::none(), &|_| (), run).unwrap();
+        assert_eq!(outcome.runs, Runs::from([(Waiting(false), vec![0]), (Waiting(true), vec![1])]));
     }
 
     #[test]

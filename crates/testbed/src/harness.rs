@@ -2,6 +2,9 @@
 //! the standard harness cannot do. A test that cannot run here says so in one line; with `HOLDOVER_REQUIRE_NAMESPACES=1` in
 //! the environment, as in CI, it fails instead.
 //!
+//! Their bounds are on real time, and others run beside them: a test that fails is run again alone, once, for at most [`MOST_RUN_AGAIN`] tests
+//! of an executable. A line says so, and why it had failed.
+//!
 //! ```no_run
 //! use holdover_testbed::{Namespace, harness};
 //!
@@ -15,8 +18,12 @@
 //! }
 //! ```
 
+use std::any::Any;
 use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::Arguments;
 pub use libtest_mimic::{Completion, Failed, Trial};
@@ -25,6 +32,46 @@ use crate::{Namespace, Privilege, sysctl};
 
 /// A test: its name, and its function in a fresh namespace.
 pub type Test = (&'static str, fn(&Namespace));
+
+/// More failures are not run again: the load of other tests is not their cause.
+pub const MOST_RUN_AGAIN: usize = 3;
+
+/// Tests that run beside others share it.
+static BESIDE_OTHERS: RwLock<()> = RwLock::new(());
+/// The tests that were run again.
+static RUN_AGAIN: AtomicUsize = AtomicUsize::new(0);
+
+type Result<T, E = Failed> = std::result::Result<T, E>;
+
+/// Runs a test, and again without others beside it if it fails.
+fn beside_others_or_alone(name: &str, test: impl Fn() -> Result<Completion>) -> Result<Completion> {
+    let run = || match catch_unwind(AssertUnwindSafe(&test)) {
+        Ok(result) => result,
+        Err(panic) => Err(message_of(&*panic).into()),
+    };
+    let beside = {
+        let _shared = BESIDE_OTHERS.read().unwrap_or_else(PoisonError::into_inner);
+        run()
+    };
+    let Err(failed) = beside else { return beside };
+    if RUN_AGAIN.fetch_add(1, Ordering::Relaxed) >= MOST_RUN_AGAIN {
+        return Err(failed);
+    }
+    let why = failed.message().unwrap_or("no message").to_owned();
+    let _alone = BESIDE_OTHERS.write().unwrap_or_else(PoisonError::into_inner);
+    eprintln!("{name} has failed beside other tests, and is run again alone: {why}");
+    let again = run();
+    if again.is_ok() {
+        eprintln!("{name} passed alone.");
+    }
+    again
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    format!("test panicked: {text}")
+}
 
 /// Whether a test that cannot run here fails.
 fn is_required() -> bool {
@@ -92,16 +139,12 @@ impl Harness {
     }
 
     /// A test.
-    pub fn trial(
-        &self,
-        name: impl Into<String>,
-        test: impl FnOnce() -> Result<Completion, Failed> + Send + 'static,
-    ) -> Trial {
-        let missing = self.missing.clone();
-        Trial::ignorable_test(name, move || match missing {
+    pub fn trial(&self, name: impl Into<String>, test: impl Fn() -> Result<Completion> + Send + 'static) -> Trial {
+        let (name, missing) = (name.into(), self.missing.clone());
+        Trial::ignorable_test(name.clone(), move || match missing {
             Some(reason) if is_required() => Err(reason.into()),
             Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => test(),
+            None => beside_others_or_alone(&name, test),
         })
     }
 
@@ -118,7 +161,38 @@ impl Harness {
     }
 
     /// Runs the tests.
+    ///
+    /// Those that were not made by [`trial`](Self::trial) are not run again.
     pub fn run(&self, trials: Vec<Trial>) -> ExitCode {
         libtest_mimic::run(&self.arguments, trials).exit_code()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    // Claim: A test with real kernels that fails is run again alone, once; at most three of an executable are.
+    #[test]
+    fn a_test_that_fails_is_run_again_alone() {
+        let runs = Cell::new(0);
+        let fails_first = |times: u32| {
+            runs.set(0);
+            beside_others_or_alone("test", || {
+                runs.set(runs.get() + 1);
+                assert!(runs.get() > times, "run {}", runs.get());
+                Ok(Completion::Completed)
+            })
+        };
+        assert!(fails_first(0).is_ok());
+        assert_eq!(runs.get(), 1);
+        assert!(fails_first(1).is_ok());
+        assert_eq!(runs.get(), 2);
+        assert_eq!(fails_first(2).err().unwrap().message(), Some("test panicked: run 2"));
+        assert!(fails_first(1).is_ok(), "the third one that is run again");
+        assert_eq!(fails_first(1).err().unwrap().message(), Some("test panicked: run 1"));
+        assert_eq!(runs.get(), 1);
     }
 }

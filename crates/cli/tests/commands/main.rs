@@ -19,7 +19,7 @@ mod sweep;
 
 use std::process::ExitCode;
 
-use holdover_testbed::harness::{Harness, Trial};
+use holdover_testbed::harness::{Completion, Harness};
 
 type Test = (&'static str, fn());
 
@@ -46,11 +46,10 @@ fn main() -> ExitCode {
         ("sweep", sweep::TESTS),
     ];
     let trial = |group: &str, &(name, test): &(&str, fn())| {
-        Trial::test(format!("{group}::{name}"), move || {
+        harness.trial(format!("{group}::{name}"), move || {
             test();
-            Ok(())
+            Ok(Completion::Completed)
         })
     };
-    harness
-        .run(groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| trial(group, test))).collect())
+    harness.run(groups.iter().flat_map(|(group, tests)| tests.iter().map(|test| trial(group, test))).collect())
 }

@@ -163,6 +163,10 @@ impl GridPlace for Place {
     fn has_bounds(self) -> bool {
         self.means.is_hip()
     }
+
+    fn waits(self) -> bool {
+        self.kind().gap.is_some_and(|gap| gap >= Duration::from_secs(60))
+    }
 }
 
 /// Prints `gap-1s, upload, hip`. Those with `--no-wake` are `gap-1s, upload, hip --no-wake`.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdover_gatewayd::status::Status;
 use holdover_testbed::Namespace;
-use holdover_testbed::gateway::{Cut, Site, Transfer};
+use holdover_testbed::gateway::{Cut, LIMIT, Site, Transfer};
 
 use crate::Test;
 use crate::process::Gateway;
@@ -39,7 +39,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
         if let Some(found) = look() {
             return found;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "not seen: {what}");
+        assert!(began.elapsed() < LIMIT, "not seen: {what}");
         sleep(Duration::from_millis(2));
     }
 }

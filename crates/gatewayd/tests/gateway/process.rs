@@ -15,7 +15,7 @@ use holdover_host::Process;
 use holdover_host::log::{Log, LogLevel, with_causes};
 use holdover_host::time_text::Time;
 use holdover_testbed::Namespace;
-use holdover_testbed::gateway::{GatewayProcess, MOBILE_FACING};
+use holdover_testbed::gateway::{GatewayProcess, LIMIT, MOBILE_FACING};
 use rustix::process::Signal;
 
 /// The environment variable with the daemon's directory.
@@ -120,7 +120,7 @@ impl Gateway {
             if line.as_ref().is_some_and(|line| line.standing == standing) {
                 return began.elapsed();
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "not {standing}: {line:?}");
+            assert!(began.elapsed() < LIMIT, "not {standing}: {line:?}");
             sleep(Duration::from_millis(5));
         }
     }
@@ -131,7 +131,7 @@ impl Gateway {
         let began = Instant::now();
         while self.mobile(address).is_none_or(|line| line.standing != standing) {
             again();
-            assert!(began.elapsed() < Duration::from_secs(20), "not {standing}");
+            assert!(began.elapsed() < LIMIT, "not {standing}");
             sleep(Duration::from_millis(20));
         }
     }
@@ -156,7 +156,7 @@ impl Gateway {
         let pid = self.running().id();
         let began = Instant::now();
         while !is_stopped(pid) {
-            assert!(began.elapsed() < Duration::from_secs(20), "the daemon does not stop");
+            assert!(began.elapsed() < LIMIT, "the daemon does not stop");
             sleep(Duration::from_millis(1));
         }
     }

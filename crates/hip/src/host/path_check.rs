@@ -121,7 +121,9 @@ impl Association {
         // addresses, each could undo what the other has told.
         let is_version = |it: &IpAddr| it.is_ipv4() == taken.1.is_ipv4();
         let has_one = self.peer_addresses.active().filter(is_version).count() == 1;
-        let is_other = taken.0 != usual.0 && taken.1 == usual.1 && has_one;
+        // A peer that has another address since then still needs to know: it does not tell this host, which has several.
+        let knows = self.updates.announced_standby == Some(taken.0);
+        let is_other = taken.0 != usual.0 && taken.1 == usual.1 && (has_one || knows);
         let is_told = local.config.prefers_standby && is_other;
         Some(taken.0).filter(|it| is_told && local.locators.contains(it))
     }
