@@ -344,6 +344,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ),
         ],
     ),
+    (
+        "hip between-hits",
+        &[(
+            "holdover hip between-hits eth0.pcapng --out hits.pcap",
+            "Then Wireshark verifies the checksums within ESP",
+        )],
+    ),
 ];
 
 /// Whether this program has the command of a line.

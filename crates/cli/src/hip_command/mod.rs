@@ -1,5 +1,6 @@
 //! `holdover hip`: host identities, the peers of this host, and the daemon that talks to them.
 
+mod between_hits;
 mod daemon;
 mod dns;
 mod invite;
@@ -64,6 +65,9 @@ enum Command {
     Top(SocketArgs),
     /// Measure the round-trip time to a peer.
     Ping(ping::PingArgs),
+    /// Write the packets in ESP of a capture with HITs in place of addresses. Wireshark, given the keys (up --esp-keys), then agrees with the
+    /// checksums within, which cover the HITs.
+    BetweenHits(between_hits::BetweenHitsArgs),
 }
 
 #[derive(Args, Debug)]
@@ -239,6 +243,7 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
         Command::Status(args) => daemon::status(args),
         Command::Top(args) => Ok(top::run(&args.socket)),
         Command::Ping(args) => ping::ping(args),
+        Command::BetweenHits(args) => between_hits::between_hits(args),
     };
     result.unwrap_or_else(|failure| {
         print_error(&failure.text);

@@ -1,6 +1,6 @@
 //! Reads pcapng and pcap files packet by packet, from any program, optionally compressed.
 //!
-//! At most one block of the file is in memory, and only the headers of a packet are kept.
+//! At most one block of the file is in memory, and only the headers of a packet are kept, unless whole ones are wanted.
 
 mod compression;
 mod link_layer;
@@ -67,6 +67,8 @@ pub struct Capture<'a> {
     sources: Vec<Source>,
     /// The packet returned last.
     packet: Vec<u8>,
+    /// The bytes kept of an IP packet.
+    kept: usize,
     unsupported: Vec<i32>,
     over: bool,
 }
@@ -92,8 +94,6 @@ struct Found {
 }
 
 impl<'a> Capture<'a> {
-    /// The bytes kept of an IP packet: all headers.
-    const KEPT: usize = TcpHeaders::ENOUGH;
     /// The largest plausible block. Programs write blocks of at most one packet of 256 kB.
     const LARGEST_BLOCK: usize = 16 << 20;
 
@@ -114,9 +114,16 @@ impl<'a> Capture<'a> {
             failure,
             sources: Vec::new(),
             packet: Vec::new(),
+            kept: TcpHeaders::ENOUGH,
             unsupported: Vec::new(),
             over: false,
         })
+    }
+
+    /// Keeps packets as far as the capture has them, and not their headers alone.
+    #[must_use]
+    pub fn with_payloads(self) -> Self {
+        Self { kept: usize::MAX, ..self }
     }
 
     /// The next IP packet; `None` at the end.
@@ -146,8 +153,7 @@ impl<'a> Capture<'a> {
                 Ok((consumed, block)) => {
                     let found = match block_packet(&block, &mut self.sources) {
                         Piece::Packet(at, source, captured, original_len) => {
-                            let kept = &mut self.packet;
-                            let take = take_packet(source, captured, original_len, kept);
+                            let take = take_packet(source, captured, original_len, (&mut self.packet, self.kept));
                             match take {
                                 Ok(len) => Some(Found { at, original_len: len }),
                                 Err(NoIp::Unsupported) => {
@@ -265,8 +271,13 @@ enum NoIp {
     Other,
 }
 
-/// Copies the beginning of a frame's IP packet into `kept`; returns the packet's length.
-fn take_packet(source: Source, captured: &[u8], original_len: usize, kept: &mut Vec<u8>) -> Result<usize, NoIp> {
+/// Copies so many of the first bytes of a frame's IP packet into `kept`; returns the packet's length.
+fn take_packet(
+    source: Source,
+    captured: &[u8],
+    original_len: usize,
+    (kept, most): (&mut Vec<u8>, usize),
+) -> Result<usize, NoIp> {
     let header_len = match ip_packet(source.link, captured) {
         link_layer::Payload::Ip(header_len) => header_len,
         link_layer::Payload::Other => return Err(NoIp::Other),
@@ -274,7 +285,7 @@ fn take_packet(source: Source, captured: &[u8], original_len: usize, kept: &mut 
     };
     let ip = captured.get(header_len..).ok_or(NoIp::Other)?;
     kept.clear();
-    kept.extend_from_slice(&ip[..ip.len().min(Capture::KEPT)]);
+    kept.extend_from_slice(&ip[..ip.len().min(most)]);
     Ok(original_len.max(captured.len()) - header_len)
 }
 

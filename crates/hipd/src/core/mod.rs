@@ -9,6 +9,7 @@
 //! a former path -> wake -> to LSIs where the program has IPv4 -> [`Core::poll_inner`] -> TUN device. Encryption and decryption are the
 //! caller's, who may do it on several threads: [`Core::poll_network`] and [`Core::handle_network`] do it at once.
 
+mod between_hits;
 mod config;
 mod data;
 mod encapsulation;
@@ -35,6 +36,7 @@ use holdover_mobility::{Direction, SegmentFilter as _, Verdict};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use rand_core::CryptoRng;
 
+pub use self::between_hits::{BetweenHits, BetweenHitsCounts};
 pub use self::config::CoreConfig;
 pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
