@@ -333,8 +333,9 @@ impl Association {
     /// Third message: the peer is verified at this address. `from` is the source of the packet: a packet through a relay does not show that
     /// another address is reachable.
     pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes, from: IpAddr) {
+        let is_relay = self.peer_addresses.is_relay(from);
         let checks = &mut self.updates.checks;
-        let is_it = |check: &Check| check.nonce[..] == echo[..] && !self.peer_addresses.is_relay(from);
+        let is_it = |check: &Check| check.nonce[..] == echo[..] && (!is_relay || check.address == from);
         let Some(index) = checks.iter().position(is_it) else { return };
         let Check { address, sent, .. } = checks.swap_remove(index);
         // An active address is checked if the peer announces itself from behind a translator, whose port may have
