@@ -403,7 +403,13 @@ impl Association {
                 let packet = builder.clone().finish(src, dst);
                 local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(port) });
             }
-            None => local.send_from(builder, src, dst),
+            None => {
+                // The relay's client names the peer, which may be no client.
+                let reply_via = self.connectivity.reply_via.clone().filter(|_| self.peer_addresses.is_relay(dst));
+                let before = reply_via.map(|via| core::mem::replace(&mut local.reply_via, Some(via)));
+                local.send_from(builder, src, dst);
+                before.into_iter().for_each(|before| local.reply_via = before);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Rng};
 use holdover_hip::PredictableRng;
 use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter, RelayAddress, kind};
-use holdover_hip::host::{Dropped, Event, Host, HostConfig, ServerConfig, Service, State};
+use holdover_hip::host::{Dropped, Event, Host, HostConfig, PathCheckConfig, ServerConfig, Service, State};
 use holdover_hip::identity::{Algorithm, Hit};
 use holdover_wire::{Packet, Payload, transport_checksum};
 use rand_core::{TryCryptoRng, TryRng};
@@ -460,11 +460,36 @@ fn a_client_is_not_found_at_its_relays_address() {
             packet.dst == relay && update.is_ok_and(|it| it.sender == client && it.find(is_answer).is_some())
         };
         assert_eq!(world.packets.iter().filter(is_answered).count() > 0, is_other_make, "answered");
+        let refused = (2, Dropped::Value { kind: kind::ECHO_REQUEST_SIGNED });
+        assert_eq!(world.dropped.contains(&refused), !is_other_make, "refused by the relay");
         let case = format!("both clients: {are_both_clients}, another make: {is_other_make}");
         let is_moved = |it: &Event| matches!(it, Event::PeerReaddressed { address, .. } if *address == relay);
         assert!(!world.has_event(0, is_moved), "{case}");
         assert_eq!(world.hosts[0].verified_addresses(client), [own], "{case}");
         world.data(0).unwrap_or_else(|error| panic!("{case}: {error}"));
+    }
+}
+
+// Claim: Tests of the path through a relay are forwarded and answered: data in one direction alone does not make it silent.
+#[test]
+fn the_path_through_a_relay_is_tested() {
+    for are_both_clients in [true, false] {
+        for from in [0, 1] {
+            let config = HostConfig { path_check: Some(PathCheckConfig::default()), ..quick() };
+            let mut world = world_of(17, are_both_clients, &config);
+            world.connect_by_server();
+            // The connectivity checks are over.
+            world.run_for(Duration::from_secs(70));
+            world.forget_history();
+            for _ in 0..25 {
+                assert!(data_arrives(&mut world, from), "from {from}, both clients: {are_both_clients}");
+            }
+            let is_test = |it: &Parameter| matches!(it, Parameter::EchoRequestSigned(_)).then_some(());
+            let (sender, tests) = (world.hit(from), world.relayed.iter().map(|(_, _, it)| it));
+            assert!(tests.filter(|it| it.sender == sender && it.find(is_test).is_some()).count() > 0);
+            let is_silent = |it: &Event| matches!(it, Event::PathSilent { .. });
+            assert!(!world.has_event(from, is_silent), "from {from}, both clients: {are_both_clients}");
+        }
     }
 }
 
