@@ -406,7 +406,7 @@ impl Association {
             None => {
                 // The relay's client names the peer, which may be no client.
                 let reply_via = self.connectivity.reply_via.clone().filter(|_| self.peer_addresses.is_relay(dst));
-                let before = reply_via.map(|via| core::mem::replace(&mut local.reply_via, Some(via)));
+                let before = reply_via.map(|via| local.reply_via.replace(via));
                 local.send_from(builder, src, dst);
                 before.into_iter().for_each(|before| local.reply_via = before);
             }
