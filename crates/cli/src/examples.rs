@@ -296,6 +296,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "By its HIT, and an address where it may be found",
             ),
             ("sudo holdover hip peer add server.example.org", "By its HIP record in the DNS"),
+            ("sudo holdover hip peer add server --opportunistic 192.0.2.7", "Whatever host answers there, unproved"),
         ],
     ),
     ("hip peer remove", &[("sudo holdover hip peer remove server", "Its association ends")]),

@@ -1,12 +1,13 @@
 //! The control socket: requests and responses, one line of JSON each, over a Unix socket that only root may use.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use holdover_host::control_client::{self, Answer};
 use holdover_host::control_line::RequestError;
 use serde::{Deserialize, Serialize};
 
+use crate::files::Via;
 use crate::invitation::Secret;
 use crate::status::Status;
 
@@ -44,6 +45,13 @@ pub enum Request {
         secret: Secret,
         /// This host's own invitation, without a secret.
         own: String,
+    },
+    /// Opens an association with whatever host answers at an address, if the settings allow it.
+    Call {
+        /// The address.
+        address: IpAddr,
+        /// The encapsulation of packets to it.
+        via: Via,
     },
     /// Ends all associations, and then the daemon.
     Down,

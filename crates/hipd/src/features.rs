@@ -123,13 +123,17 @@ fn peers(directory: &Path) -> Result<String, String> {
     }
 }
 
-/// How long connections are held open.
+/// How long connections are held open, and whether peers are called that nothing has proved.
 fn settings(directory: &Path) -> Result<String, String> {
     let settings = Settings::read(directory).map_err(|error| error.to_string())?;
-    Ok(match settings.hold {
+    let mut text = match settings.hold {
         Some(hold) => format!("connections are held open for {}", hold.timeout),
         None => "connections end by their own limits".to_owned(),
-    })
+    };
+    if settings.is_opportunistic {
+        text += "; opportunistic mode is on";
+    }
+    Ok(text)
 }
 
 /// The addresses of this host on its default route.

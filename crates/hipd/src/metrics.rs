@@ -177,6 +177,8 @@ fn dropped(status: &Status) -> Family<Cause, Counter<u64, AtomicU64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::status::{HostStatus, PathStatus, PeerCounters, ProxyStatus};
 
@@ -185,8 +187,8 @@ mod tests {
         PathStatus { from: from.into(), to: [198, 51, 100, 2].into(), link, in_use, verified: true }
     }
 
-    #[test]
-    fn every_counter_has_its_value() {
+    /// A status with every metric.
+    fn status() -> Status {
         let counters = PeerCounters {
             bytes_in: 1000,
             bytes_out: 2000,
@@ -217,7 +219,7 @@ mod tests {
             hosts: vec![host],
             left_out: std::collections::BTreeMap::new(),
         };
-        let status = Status {
+        Status {
             version: "1".into(),
             running_s: 1.0,
             hit: "2001:25::2".into(),
@@ -233,8 +235,63 @@ mod tests {
             proxy: Some(proxy),
             peers: vec![peer],
             counters: Counters { relayed_esp: 7, unknown_spi: 9, fragments: 8, ..Counters::default() },
+        }
+    }
+
+    fn read(file: &str) -> String {
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap()
+    }
+
+    fn names(text: &str) -> BTreeSet<&str> {
+        let name = |at: usize| text[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap();
+        text.match_indices("holdover_hip_").map(|(at, _)| name(at)).collect()
+    }
+
+    // Claim: The guide lists every metric of the HIP daemon and every cause of dropped packets, and no others; dashboard and alerts of the HIP daemon ask
+    // for metrics and causes that exist, and the dashboard shows all but those of the proxy.
+    #[test]
+    fn guide_dashboard_and_alerts_name_the_metrics_that_exist() {
+        let text = encode_status(&status());
+        let samples: String =
+            text.lines().filter(|line| !line.starts_with('#')).map(|line| line.to_owned() + "\n").collect();
+        let (exist, guide) = (names(&samples), read("docs/guide/hip.md"));
+        let section = guide.split("\n## Metrics\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+        let table = |named: &str| -> String {
+            section
+                .lines()
+                .filter(|line| line.starts_with(named))
+                .map(|line| line.split(" | ").next().unwrap().to_owned() + "\n")
+                .collect()
         };
-        let text = encode_status(&status);
+        assert_eq!(names(&table("| `holdover_hip_")), exist);
+        let causes = |text: &str| -> BTreeSet<String> {
+            let values = ["cause=\"", "cause=~\""].into_iter().flat_map(|label| text.split(label).skip(1));
+            values
+                .filter_map(|rest| rest.split('"').next())
+                .flat_map(|values| values.split('|'))
+                .map(str::to_owned)
+                .collect()
+        };
+        let of_guide = section.split("\n| cause |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let of_guide =
+            of_guide.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next().map(str::to_owned));
+        assert_eq!(of_guide.collect::<BTreeSet<String>>(), causes(&samples));
+        let files = ["dist/grafana/holdover-hip.json", "dist/prometheus/holdover-hip.rules.yml"];
+        for file in files {
+            let asked = read(file).replace("\\\"", "\"");
+            let unknown: Vec<&str> = names(&asked).difference(&exist).copied().collect();
+            assert!(unknown.is_empty(), "{file} asks for {unknown:?}");
+            assert!(causes(&asked).is_subset(&causes(&samples)), "{file}");
+        }
+        let shown = read(files[0]);
+        let missing: Vec<&str> =
+            exist.difference(&names(&shown)).copied().filter(|it| !it.contains("_proxied_")).collect();
+        assert!(missing.is_empty(), "the dashboard does not show {missing:?}");
+    }
+
+    #[test]
+    fn every_counter_has_its_value() {
+        let text = encode_status(&status());
         for line in [
             "holdover_hip_established{peer=\"server\"} 1",
             "holdover_hip_moving{peer=\"server\"} 1",

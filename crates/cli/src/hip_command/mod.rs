@@ -4,6 +4,7 @@ mod between_hits;
 mod daemon;
 mod dns;
 mod invite;
+mod opportunistic;
 mod ping;
 mod proxy;
 mod service;
@@ -136,6 +137,9 @@ struct PeerAddArgs {
     hit: Option<Ipv6Addr>,
     /// The peer's addresses; none if it always initiates.
     addresses: Vec<IpAddr>,
+    /// Take the HIT of whatever host answers at this address now. Nothing proves that it is the host that was meant.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["hit", "addresses", "dns", "resolver", "require_dnssec"])]
+    opportunistic: Option<IpAddr>,
     #[command(flatten)]
     lookup: dns::LookupArgs,
     /// The encapsulation of packets to it; default: "udp", but "ip" if the DNS names rendezvous servers, which forward nothing in UDP.
@@ -280,9 +284,14 @@ fn id(args: &IdArgs) -> Result<ExitCode, Failure> {
 fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
     check_name(&args.name).map_err(|error| wrong(&error))?;
     let via = args.via.map(Via::from);
-    let (peer, found) = match args.hit {
-        Some(hit) => (Peer::new(&args.name, Hit(hit), args.addresses.clone(), via.unwrap_or(Via::Udp)), None),
-        None => {
+    let (peer, found) = match (args.hit, args.opportunistic) {
+        (_, Some(address)) => {
+            let via = via.unwrap_or(Via::Udp);
+            let hit = opportunistic::call(&args.files.socket.socket, address, via)?;
+            (Peer::new(&args.name, hit, vec![address], via), None)
+        }
+        (Some(hit), None) => (Peer::new(&args.name, Hit(hit), args.addresses.clone(), via.unwrap_or(Via::Udp)), None),
+        (None, None) => {
             let found = args.lookup.find(&args.name)?;
             (found.peer(&args.name, via), Some(found))
         }
@@ -299,6 +308,7 @@ fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
         return Ok(print_json(&json!({ "peer": peer, "dns": found })));
     }
     let origin = found.map(|found| found.text(peer.via)).unwrap_or_default();
+    let origin = if args.opportunistic.is_some() { opportunistic::WARNING.to_owned() } else { origin };
     Ok(print(&format!("{} is {hit}\n{origin}", peer.name)))
 }
 

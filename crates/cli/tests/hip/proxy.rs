@@ -23,6 +23,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("connections_of_plain_hosts_survive_moves_of_the_router", connections_of_plain_hosts_survive_moves_of_the_router),
     ("connections_of_plain_hosts_are_woken", connections_of_plain_hosts_are_woken),
     ("strangers_get_nothing", strangers_get_nothing),
+    (
+        "strangers_do_not_send_with_the_identity_of_the_host_that_forwards",
+        strangers_do_not_send_with_the_identity_of_the_host_that_forwards,
+    ),
     ("damaged_packets_do_not_reach_peers", damaged_packets_do_not_reach_peers),
     ("errors_of_guests_do_not_reach_peers", errors_of_guests_do_not_reach_peers),
     ("packets_for_hosts_without_a_route_are_dropped", packets_for_hosts_without_a_route_are_dropped),
@@ -333,8 +337,52 @@ fn rules(namespace: &Namespace) -> String {
     };
     let all = [list("-4"), list("-6")].concat();
     // Those of an interface that is gone are detached.
-    let own = all.lines().filter(|line| line.starts_with("740"));
+    let own = all.lines().filter(|line| ["7401:", "7402:", "7403:"].iter().any(|it| line.starts_with(it)));
     own.map(|line| line.replace("[detached] ", "") + "\n").collect()
+}
+
+/// The rules that keep forwarded packets from the device of this host's programs.
+fn rules_about_forwarded(namespace: &Namespace) -> Vec<String> {
+    let list = |family| {
+        let output = namespace.enter(|| Command::new("ip").args([family, "rule"]).output().unwrap()).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = [list("-4"), list("-6")].concat();
+    all.lines().filter(|line| line.starts_with("7404:") || line.starts_with("7405:")).map(str::to_owned).collect()
+}
+
+// Claim: A stranger behind a host that forwards, with that host's HIT or IPv4 address as source, reaches no peer; the host itself does. The rules
+// for this end with the daemon, and after `kill -9` with the next one.
+fn strangers_do_not_send_with_the_identity_of_the_host_that_forwards() {
+    let (place, site) = (Place::new("forwarded"), Site::new(None));
+    let [mut router, server] = site.daemons(&place, &[], ["", ""]);
+    let (peer, hit) = (&site.network.server, IpAddr::from(server.hit()));
+    let (own, lsi) = (IpAddr::from(router.hit()), IpAddr::from(router.lsi_of("server")));
+    let forwards = |from: &Namespace, within| with_address(from, own, || arrives(from, own, peer, hit, within));
+    let nothing_is_forwarded = || {
+        for dst in [hit, lsi] {
+            assert!(arrives(&site.network.mobile, any_for(dst), peer, dst, PATIENCE), "the host itself, to {dst}");
+        }
+        for from in [&site.printer, &site.guest] {
+            assert!(!forwards(from, SILENCE));
+            let forged = IpAddr::from([198, 18, 0, 1]);
+            assert!(!with_address(from, forged, || arrives(from, forged, peer, lsi, SILENCE)));
+        }
+    };
+    nothing_is_forwarded();
+    let installed = rules_about_forwarded(&site.network.mobile);
+    assert_eq!(installed.len(), 4, "{installed:?}");
+    router.kill();
+    router.up("");
+    assert_eq!(rules_about_forwarded(&site.network.mobile), installed, "none twice");
+    nothing_is_forwarded();
+    // It is the rule that drops them.
+    let mut command = Command::new("ip");
+    command.args(["-6", "rule", "del", "pref", "7405"]);
+    assert!(site.network.mobile.enter(|| command.status().unwrap().success()).unwrap());
+    assert!(forwards(&site.printer, PATIENCE));
+    router.down();
+    assert_eq!(rules_about_forwarded(&site.network.mobile), [""; 0]);
 }
 
 // Claim: Connections of a host without HIP continue when its proxy is killed and restarted in another network. Meanwhile, and

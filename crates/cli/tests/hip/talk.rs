@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("programs_that_know_ipv4_only_talk", programs_that_know_ipv4_only_talk),
     ("ipv4_programs_get_an_error_for_unassigned_addresses", ipv4_programs_get_an_error_for_unassigned_addresses),
     ("another_identity_is_refused", another_identity_is_refused),
+    ("a_peer_is_found_by_its_address_alone", a_peer_is_found_by_its_address_alone),
     ("connections_survive_a_killed_and_restarted_daemon", connections_survive_a_killed_and_restarted_daemon),
     ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
     ("tshark_finds_nothing_malformed", tshark_finds_nothing_malformed),
@@ -252,6 +253,43 @@ fn another_identity_is_refused() {
     other.ok("down");
     mobile.up("");
     mobile.ok("ping server --count 1");
+}
+
+/// RFC 7401 section 4.1.8.
+// Claim: A host becomes a peer by its address alone, in UDP and without, if both hosts have enabled opportunistic mode; it is off by default at both.
+fn a_peer_is_found_by_its_address_alone() {
+    const ON: &str = "[opportunistic]\nenabled = true\n";
+    for via in ["udp", "ip"] {
+        let (place, network) = (Place::new(&format!("opportunistic-{via}")), Network::new(None));
+        network.attach(&WIFI);
+        let [mut mobile, mut server] =
+            [("mobile", &network.mobile), ("server", &network.server)].map(|(name, it)| Host::new(&place, name, it));
+        mobile.up("");
+        server.up("--accept-unknown");
+        let call = format!("peer add server --opportunistic {} --via {via}", SERVER[0]);
+        let refused = mobile.run(&call);
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && error.contains("opportunistic mode is off"), "{error}");
+        mobile.write("hip.toml", ON);
+        mobile.reload();
+        if via == "ip" {
+            // The daemon has read its file when it accepts the call.
+            let refused = mobile.run(&call);
+            let error = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && error.contains("no host has answered"), "{error}");
+            assert!(!mobile.ok("peer list").contains("server"));
+        }
+        server.write("hip.toml", ON);
+        server.reload();
+        let added = mobile.ok(&call);
+        assert!(added.contains(&server.hit().to_string()) && added.contains("Nothing has proved"), "{added}");
+        assert!(mobile.ok("ping server --count 2").contains("2 of 2 answered"));
+        let again = mobile.run(&format!("peer add another --opportunistic {}", SERVER[0]));
+        let error = String::from_utf8_lossy(&again.stderr);
+        assert!(!again.status.success() && error.contains("there is server, which is a peer already"), "{error}");
+        let written = std::fs::read_to_string(place.0.join("mobile/peers.toml")).unwrap();
+        assert!(written.contains(&format!("via = \"{via}\"")) && written.contains(SERVER[0]), "{written}");
+    }
 }
 
 fn connections_survive_a_killed_and_restarted_daemon() {

@@ -37,6 +37,11 @@ impl Opportunistic {
 }
 
 impl Host {
+    /// Whether I1s without a receiver are answered, and sent by [`Self::connect_opportunistic`] ([`HostConfig::opportunistic`](super::HostConfig::opportunistic)).
+    pub const fn set_opportunistic(&mut self, is_on: bool) {
+        self.local.config.opportunistic = is_on;
+    }
+
     /// Begins an exchange with whatever host answers at an address (RFC 7401 section 4.1.8).
     ///
     /// # Errors
@@ -78,7 +83,10 @@ impl Host {
         association.peer = peer;
         let result = association.handle_r1(&mut self.local, now, r1, (packet.dst, packet.src), arrival);
         if result.is_ok() {
-            let (_, association) = self.opportunistic.0.remove(index);
+            let (_, mut association) = self.opportunistic.0.remove(index);
+            if let Some(known) = self.associations.remove(&peer) {
+                (association.is_configured, association.client) = (known.is_configured, known.client);
+            }
             self.associations.insert(peer, association);
         } else {
             association.peer = Hit::UNSPECIFIED;

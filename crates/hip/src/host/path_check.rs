@@ -9,10 +9,12 @@ use holdover_base::Instant;
 use super::Event;
 use super::address_pairs::pairs;
 use super::association::Association;
+use super::connectivity::reflexive_priority;
 use super::in_flight::Restarts;
 use super::local::Local;
 use super::peer_addresses::PeerAddresses;
 use super::reachability::{Between, PathState};
+use crate::codec::Parameter;
 
 /// Bytes of a full packet of Ethernet. There is always credit for nothing: the usual path is that of data which has to be paid for.
 const FULL_PACKET_LEN: usize = 1500;
@@ -106,7 +108,11 @@ impl Association {
         for between in due {
             let (id, nonce) = (self.updates.next_id(), local.random());
             let nonce = self.reachability.note_test(between, id, nonce);
-            let request = self.request(id, nonce);
+            let mut request = self.request(id, nonce);
+            if self.peer_addresses.is_relay(between.1) {
+                // Without it a relay does not forward the test, as it would be the check of a locator.
+                request.push(Parameter::CandidatePriority(reflexive_priority(local, between.0)));
+            }
             if let Ok(test) = self.update(local, request) {
                 self.send_question_on(local, &test, between);
             }

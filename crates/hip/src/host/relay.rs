@@ -17,7 +17,7 @@ use super::client::{Client, Offered};
 use super::local::{Local, find, verify_any_signature, verify_mac_in};
 use super::registry::Service;
 use super::via::{RelayTarget, Relayed, RelayedPeer, ReplyVia, UDP, UDP_PORT, Via};
-use super::{DataError, Dropped, Event, Host, SPI_LEN, State};
+use super::{Arrival, DataError, Dropped, Event, Host, SPI_LEN, State};
 use crate::codec::{
     Builder, HipPacket, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind, map, unmap,
 };
@@ -138,7 +138,9 @@ impl Host {
             // Another server has forwarded it: no chains of servers.
             return Err(Dropped::Value { kind: kind::FROM });
         }
-        if !is_relayed && let Some(echo_request) = check_alone(&received.packet) {
+        if let Some(echo_request) =
+            check_alone(&received.packet).filter(|_| !is_relayed || !checks_path(&received.packet))
+        {
             // A client that announces this server's address as its own would pass the check of it, and have data sent here.
             return Err(Dropped::Value { kind: echo_request });
         }
@@ -326,6 +328,19 @@ fn check_alone(packet: &HipPacket) -> Option<u16> {
     packet.parameters.iter().find(is_check).filter(|_| is_alone).map(Parameter::kind)
 }
 
+/// Whether the sender of a check knows that the address may be a relay's: it checks a candidate (RFC 9028 section 4.6.1), or tests a path.
+/// Checks of locators (RFC 8046 section 3.2.1) do not have these parameters.
+pub(super) fn checks_path(packet: &HipPacket) -> bool {
+    let is_it = |it: &Parameter| matches!(it, Parameter::CandidatePriority(_) | Parameter::Nominate);
+    packet.kind == PacketType::Update && packet.parameters.iter().any(is_it)
+}
+
+/// Whether a server has forwarded a packet to this host: one of this host's own servers, or a relay of the sender, which keeps RELAY_TO (RFC 9028
+/// section 4.5).
+pub(super) fn is_forwarded(packet: &HipPacket, arrival: Arrival) -> bool {
+    arrival.via.is_some() || find!(packet, RelayTo).is_some()
+}
+
 impl Association {
     /// An authentic packet of the peer came through a relay: packets to it may go this way, and a direct path to the address seen by the
     /// relay is tried (RFC 9028 section 4.6).
@@ -388,7 +403,13 @@ impl Association {
                 let packet = builder.clone().finish(src, dst);
                 local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(port) });
             }
-            None => local.send_from(builder, src, dst),
+            None => {
+                // The relay's client names the peer, which may be no client.
+                let reply_via = self.connectivity.reply_via.clone().filter(|_| self.peer_addresses.is_relay(dst));
+                let before = reply_via.map(|via| local.reply_via.replace(via));
+                local.send_from(builder, src, dst);
+                before.into_iter().for_each(|before| local.reply_via = before);
+            }
         }
     }
 }

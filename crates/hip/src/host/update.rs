@@ -12,6 +12,7 @@ use super::check_budget::{Amount, Cause};
 use super::in_flight::{Addressed, Answer, Outgoing};
 use super::local::{Local, decrypted, find, missing, push_echoes, unsigned_echoes, verify};
 use super::peer_addresses::Status;
+use super::relay::{checks_path, is_forwarded};
 use super::update_ids::Arrived;
 use super::{Arrival, Dropped, Event, State};
 use crate::codec::{Builder, HipPacket, HostId, PacketType, Parameter, Received, kind, map};
@@ -69,6 +70,7 @@ impl Association {
         }
         let arrived = between;
         // First, as whatever else arrives ends a test without an answer.
+        let is_forwarded = is_forwarded(packet, arrival);
         let is_test_answer = echo.is_some_and(|echo| self.take_test_answer(local, now, echo, arrived));
         if is_fresh {
             self.note_heard(local, now, arrived, false);
@@ -85,7 +87,8 @@ impl Association {
         }
         if let Some(echo) = echo
             && !is_test_answer
-            && !self.take_check_answer(local, now, echo, arrived, arrival.port)?
+            && !self.take_check_answer(local, now, echo, arrived, (arrival.port, is_forwarded))?
+            && !is_forwarded
         {
             self.take_echo(local, now, echo, arrived.1);
         }
@@ -335,11 +338,12 @@ impl Association {
         Ok(Some((self.update(local, answer)?, (src, dst))))
     }
 
-    /// The answer to a check of one of this host's addresses: none if the host has left it, or if the check came by way of a rendezvous
-    /// server, which shows nothing about the address.
+    /// The answer to a check of one of this host's addresses: none if the host has left it, or if the check came by way of a server, which
+    /// shows nothing about the address. A test of the path through a relay is answered.
     fn echo(&self, local: &mut Local, packet: &HipPacket, address: IpAddr, arrival: Arrival) -> Option<Parameter> {
         let echo = find!(packet, EchoRequestSigned)?;
-        if arrival.met_by().is_some() || !local.locators.contains(&address) {
+        let shows_nothing = arrival.met_by().is_some() || arrival.via.is_some() && !checks_path(packet);
+        if shows_nothing || !local.locators.contains(&address) {
             return None;
         }
         if arrival.via.is_none() {

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use holdover_base::{Duration, Rng};
 use holdover_hip::PredictableRng;
 use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter, RelayAddress, kind};
-use holdover_hip::host::{Dropped, Event, Host, HostConfig, ServerConfig, Service, State};
-use holdover_hip::identity::Algorithm;
+use holdover_hip::host::{Dropped, Event, Host, HostConfig, PathCheckConfig, ServerConfig, Service, State};
+use holdover_hip::identity::{Algorithm, Hit};
 use holdover_wire::{Packet, Payload, transport_checksum};
 use rand_core::{TryCryptoRng, TryRng};
 
 use crate::support::{address, key, seeded};
-use crate::world::{World, quick};
+use crate::world::{World, host, quick};
 
 pub(crate) const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
 
@@ -414,6 +414,101 @@ fn a_client_does_not_get_what_another_one_has_permitted() {
         world.run_for(Duration::from_secs(1));
         assert_eq!(world.got, [(first, inner)]);
     }
+}
+
+/// Host 0 knows the address of host 1, a client of a relay, and no relay of it.
+fn known_directly(are_both_clients: bool) -> World {
+    let mut world = world(15, false);
+    world.tamper = None;
+    let (now, server, client) = (world.now, world.hosts[2].hit(), world.hit(1));
+    world.hosts[0] = host(Algorithm::Ed25519, 15, 16, &quick());
+    world.hosts[0].set_locators(now, &world.places[0]);
+    world.hosts[0].add_peer(server, &world.places[2]);
+    world.hosts[0].add_peer(client, &world.places[1]);
+    if are_both_clients {
+        world.hosts[0].register(now, server, RELAYED);
+        world.hosts[0].connect(now, server).unwrap();
+        world.run_for(Duration::from_secs(5));
+    }
+    world.connect(0);
+    world.run_for(Duration::from_secs(30));
+    world
+}
+
+/// The relay forwards no check of a locator. One of another make does, both ways: it is played here.
+// Claim: A client that announces the address of its relay as its own is not verified there, and gets no data there: a relay forwards checks of
+// candidates and of paths only, and an answer that a relay has forwarded does not verify an address.
+#[test]
+fn a_client_is_not_found_at_its_relays_address() {
+    for (are_both_clients, is_other_make) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut world = known_directly(are_both_clients);
+        let (own, relay) = (world.places[1][0], world.places[2][0]);
+        let (client, peer_at) = (world.hit(1), world.places[0][0]);
+        assert_eq!(world.hosts[0].verified_addresses(client), [own]);
+        world.forget_history();
+        if is_other_make {
+            world.tamper = Some(Box::new(move |packet| forward_all(packet, [peer_at, relay, own], client)));
+        }
+        let now = world.now;
+        world.hosts[1].set_locators(now, &[relay, own]);
+        world.run_for(Duration::from_secs(30));
+        let is_asked = |(_, packet): &&(_, Packet)| packet.src == peer_at && packet.dst == relay;
+        assert!(world.packets.iter().filter(is_asked).count() > 0, "it was asked there");
+        let is_answer = |it: &Parameter| matches!(it, Parameter::EchoResponseSigned(_)).then_some(());
+        let is_answered = |(_, packet): &&(_, Packet)| {
+            let update = HipPacket::parse(packet).map(|it| it.packet);
+            packet.dst == relay && update.is_ok_and(|it| it.sender == client && it.find(is_answer).is_some())
+        };
+        assert_eq!(world.packets.iter().filter(is_answered).count() > 0, is_other_make, "answered");
+        let refused = (2, Dropped::Value { kind: kind::ECHO_REQUEST_SIGNED });
+        assert_eq!(world.dropped.contains(&refused), !is_other_make, "refused by the relay");
+        let case = format!("both clients: {are_both_clients}, another make: {is_other_make}");
+        let is_moved = |it: &Event| matches!(it, Event::PeerReaddressed { address, .. } if *address == relay);
+        assert!(!world.has_event(0, is_moved), "{case}");
+        assert_eq!(world.hosts[0].verified_addresses(client), [own], "{case}");
+        world.data(0).unwrap_or_else(|error| panic!("{case}: {error}"));
+    }
+}
+
+// Claim: Tests of the path through a relay are forwarded and answered: data in one direction alone does not make it silent.
+#[test]
+fn the_path_through_a_relay_is_tested() {
+    for are_both_clients in [true, false] {
+        for from in [0, 1] {
+            let config = HostConfig { path_check: Some(PathCheckConfig::default()), ..quick() };
+            let mut world = world_of(17, are_both_clients, &config);
+            world.connect_by_server();
+            // The connectivity checks are over.
+            world.run_for(Duration::from_secs(70));
+            world.forget_history();
+            for _ in 0..25 {
+                assert!(data_arrives(&mut world, from), "from {from}, both clients: {are_both_clients}");
+            }
+            let is_test = |it: &Parameter| matches!(it, Parameter::EchoRequestSigned(_)).then_some(());
+            let (sender, tests) = (world.hit(from), world.relayed.iter().map(|(_, _, it)| it));
+            assert!(tests.filter(|it| it.sender == sender && it.find(is_test).is_some()).count() > 0);
+            let is_silent = |it: &Event| matches!(it, Event::PathSilent { .. });
+            assert!(!world.has_event(from, is_silent), "from {from}, both clients: {are_both_clients}");
+        }
+    }
+}
+
+/// A relay that forwards all UPDATEs between a peer of its client and the client.
+fn forward_all(packet: &mut Packet, [peer_at, relay, own]: [IpAddr; 3], client: Hit) -> bool {
+    let Ok(mut update) = HipPacket::parse(packet).map(|it| it.packet) else { return true };
+    if update.kind != PacketType::Update || update.sender != client && update.receiver != client || packet.dst != relay
+    {
+        return true;
+    }
+    if packet.src == peer_at {
+        *packet = update.emit(relay, own).unwrap();
+    } else if packet.src == own && update.parameters.iter().any(|it| matches!(it, Parameter::EchoResponseSigned(_))) {
+        let IpAddr::V4(address) = peer_at else { return true };
+        let to = RelayAddress { port: 10_500, protocol: 17, address: address.to_ipv6_mapped() };
+        update.parameters.push(Parameter::RelayTo(to));
+        *packet = update.emit(relay, peer_at).unwrap();
+    }
+    true
 }
 
 /// Every packet of a relayed exchange, a move and a change of keys, damaged in up to three bytes with its checksum corrected, and delivered

@@ -71,8 +71,9 @@ impl Core {
 
     /// The port to which a packet to an address of a peer goes in UDP, if its path requires that.
     pub(super) fn way(&mut self, now: Instant, peer: Hit, dst: IpAddr, way: Option<Option<u16>>) -> Option<u16> {
+        let called = self.called.iter().find(|(address, _)| *address == dst).and_then(|(_, port)| *port);
         let state = self.peers.get_mut(&peer);
-        let way = way.unwrap_or_else(|| state.as_ref().and_then(|state| state.port(dst)));
+        let way = way.unwrap_or_else(|| state.as_ref().map_or(called, |state| state.port(dst)));
         if let (Some(_), Some(state)) = (way, state) {
             state.keep_alive_at = Some(now + self.config.keep_alive);
         }

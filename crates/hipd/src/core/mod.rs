@@ -49,11 +49,14 @@ use self::path_order::InAll;
 use self::peer::PeerState;
 use self::translation::Translation;
 pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
-use crate::files::{Peer, Peers, Serves};
+use crate::files::{Peer, Peers, Serves, Via};
 use crate::status::{Counters, PathStatus, PeerStatus};
 
 /// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
+
+/// The most addresses that were called opportunistically and whose encapsulation is remembered.
+const MOST_CALLED: usize = 64;
 
 /// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +84,8 @@ pub struct Core {
     notes: VecDeque<Note>,
     counters: Counters,
     offers: Offers,
+    /// The addresses of exchanges with whatever host answers there, and the port of their packets in UDP.
+    called: VecDeque<(IpAddr, Option<u16>)>,
     /// All associations are ending, and no new ones are opened.
     is_ending: bool,
 }
@@ -101,6 +106,7 @@ impl Core {
             notes: VecDeque::new(),
             counters: Counters::default(),
             offers: Offers::default(),
+            called: VecDeque::new(),
             is_ending: false,
         }
     }
@@ -297,6 +303,26 @@ impl Core {
         let result = self.host.connect(now, peer);
         self.collect(now, None);
         result
+    }
+
+    /// Whether this host calls, and answers, hosts that do not know each other's HITs (RFC 7401 section 4.1.8).
+    pub const fn set_opportunistic(&mut self, is_on: bool) {
+        self.host.set_opportunistic(is_on);
+    }
+
+    /// Opens an association with whatever host answers at an address.
+    ///
+    /// # Errors
+    /// [`CommandError`] if opportunistic mode is off, or there is no address of this host to call from.
+    pub fn connect_opportunistic(&mut self, now: Instant, address: IpAddr, via: Via) -> Result<(), CommandError> {
+        self.host.connect_opportunistic(now, address)?;
+        self.called.retain(|(at, _)| *at != address);
+        if self.called.len() >= MOST_CALLED {
+            self.called.pop_front();
+        }
+        self.called.push_back((address, (via == Via::Udp).then_some(PORT)));
+        self.collect(now, None);
+        Ok(())
     }
 
     /// Ends all associations, and opens no more.

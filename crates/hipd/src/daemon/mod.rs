@@ -9,6 +9,7 @@ mod ancillary;
 mod device;
 mod error;
 mod event_log;
+mod forwarded;
 mod fragment_ids;
 mod kernel_sockets;
 mod key_file;
@@ -44,6 +45,7 @@ use self::addresses::Addresses;
 use self::device::Device;
 pub use self::error::DaemonError;
 use self::event_log::write_down;
+use self::forwarded::ForwardedRules;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::links::Links;
@@ -102,6 +104,7 @@ pub struct Daemon {
     identities: Identities,
     setup: Setup,
     device: Device,
+    _forwarded_rules: Option<ForwardedRules>,
     proxy: Option<Proxy>,
     /// Hosts of the proxy without effect, with the reasons.
     left_out: BTreeMap<String, String>,
@@ -168,7 +171,11 @@ impl Daemon {
         let key_file = setup.esp_keys.as_deref().map(KeyFile::open).transpose()?;
         let own = setup.lsis.map(|prefix| (prefix.own().into(), prefix.prefix_len()));
         let own: Vec<(IpAddr, u8)> = [(keys.hit().0.into(), HIT_PREFIX_LEN)].into_iter().chain(own).collect();
+        let forwarded_rules = ForwardedRules::install(setup.lsis);
         let device = Device::open(&setup.interface, &setup, &own)?;
+        if let Err(error) = &forwarded_rules {
+            tracing::warn!(%error, "if this host forwards, others can send to peers with its identity (no ip rule)");
+        }
         drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))?;
         let addresses = Addresses::open().map_err(DaemonError::Addresses)?;
         let (mut r1_counter_file, r1_counter) = open_r1_counter(&setup.directory);
@@ -192,6 +199,7 @@ impl Daemon {
         let mut daemon = Self {
             identities,
             device,
+            _forwarded_rules: forwarded_rules.ok(),
             proxy: None,
             left_out: BTreeMap::new(),
             sockets,
@@ -264,6 +272,7 @@ impl Daemon {
         self.set_hosts(now, file.as_ref(), usable)?;
         self.left_out = left_out;
         self.identities.set_hold(settings.hold);
+        self.identities.own_mut().set_opportunistic(settings.is_opportunistic);
         self.settings = settings;
         self.identities.set_peers(now, &peers);
         tracing::info!(peers = peers.iter().count(), "peers read");

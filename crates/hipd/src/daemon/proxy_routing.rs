@@ -22,29 +22,41 @@ use crate::core::LsiPrefix;
 const TABLE: u32 = 7401;
 const TO_PEERS: u32 = TABLE;
 const FROM_PEERS: u32 = TABLE + 1;
-const FORGED: u32 = TABLE + 2;
+pub(super) const FORGED: u32 = TABLE + 2;
 /// The originator of rules and routes (`/etc/iproute2/rt_protos` has no such number): those of a daemon that was killed are found by it.
-const PROTOCOL: RouteProtocol = RouteProtocol::Other(201);
+pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(201);
 /// `RT_TABLE_MAIN`.
-const MAIN: u32 = 254;
+pub(super) const MAIN: u32 = 254;
 /// Worse than all other routes.
 const LAST_RESORT: u32 = u32::MAX;
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 /// The interface of packets that this host sends itself, in rules.
-const THIS_HOST: &str = "lo";
+pub(super) const THIS_HOST: &str = "lo";
 /// 2001:20::/28 (RFC 7343 section 2).
-const HITS: Prefix =
+pub(super) const HITS: Prefix =
     Prefix { network: IpAddr::V6(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0)), len: super::HIT_PREFIX_LEN };
 
 #[derive(Clone, Copy, Debug)]
-struct Prefix {
-    network: IpAddr,
-    len: u8,
+pub(super) struct Prefix {
+    pub(super) network: IpAddr,
+    pub(super) len: u8,
+}
+
+impl Prefix {
+    pub(super) const fn of(lsis: LsiPrefix) -> Self {
+        Self { network: IpAddr::V4(lsis.network()), len: lsis.prefix_len() }
+    }
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Routing {
+    kernel: Kernel,
+}
+
+/// Changes the kernel's rules and routes.
+#[derive(Debug)]
+pub(super) struct Kernel {
     requests: Requests,
 }
 
@@ -54,7 +66,7 @@ impl Routing {
     /// # Errors
     /// The kernel refuses.
     pub(super) fn without_hosts() -> io::Result<Self> {
-        let mut routing = Self { requests: Requests::open()? };
+        let mut routing = Self { kernel: Kernel::open()? };
         routing.clear()?;
         Ok(routing)
     }
@@ -71,27 +83,48 @@ impl Routing {
         lsis: Option<LsiPrefix>,
     ) -> io::Result<()> {
         self.clear()?;
-        let lsis = lsis.map(|prefix| Prefix { network: prefix.network().into(), len: prefix.prefix_len() });
-        for prefix in [Some(HITS), lsis].into_iter().flatten() {
+        for prefix in [Some(HITS), lsis.map(Prefix::of)].into_iter().flatten() {
             self.install_for(prefix, interface, device, device_index)?;
         }
         Ok(())
     }
 
     fn install_for(&mut self, prefix: Prefix, interface: &str, device: &str, index: u32) -> io::Result<()> {
-        self.add_route(unreachable(prefix))?;
-        self.add_route(route_over(prefix, index))?;
-        self.add_rule(rule(prefix, FORGED, None, Source::Peers, RuleAction::Blackhole))?;
-        self.add_rule(rule(prefix, FROM_PEERS, Some(THIS_HOST), Source::Peers, RuleAction::ToTable))?;
+        self.kernel.add_route(unreachable(prefix))?;
+        self.kernel.add_route(route_over(prefix, index))?;
+        self.kernel.add_rule(rule(prefix, FORGED, None, Source::Peers, RuleAction::Blackhole))?;
+        self.kernel.add_rule(rule(prefix, FROM_PEERS, Some(THIS_HOST), Source::Peers, RuleAction::ToTable))?;
         let mut to_hosts = rule(prefix, FROM_PEERS, Some(device), Source::Peers, RuleAction::ToTable);
         // A peer's packet for a host without a route is dropped by the next rule; it must not leave in the clear by the default route.
         to_hosts.attributes.push(RuleAttribute::SuppressPrefixLen(0));
-        self.add_rule(to_hosts)?;
-        self.add_rule(rule(prefix, TO_PEERS, Some(interface), Source::Hosts, RuleAction::ToTable))
+        self.kernel.add_rule(to_hosts)?;
+        self.kernel.add_rule(rule(prefix, TO_PEERS, Some(interface), Source::Hosts, RuleAction::ToTable))
+    }
+
+    /// Removes all rules and routes, also those of an earlier daemon.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        self.kernel.remove_rules(&(TO_PEERS..=FORGED))?;
+        for family in FAMILIES {
+            let mut every = RouteMessage::default();
+            every.header.address_family = family;
+            let routes = self.kernel.requests.request(RouteNetlinkMessage::GetRoute(every), NLM_F_DUMP)?;
+            for route in routes.into_iter().filter_map(own_route) {
+                self.kernel.remove(RouteNetlinkMessage::DelRoute(route))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    /// # Errors
+    /// The socket cannot be opened.
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self { requests: Requests::open()? })
     }
 
     /// Removes the rules of these priorities, also those of an earlier daemon.
-    fn remove_rules(&mut self, priorities: &RangeInclusive<u32>) -> io::Result<()> {
+    pub(super) fn remove_rules(&mut self, priorities: &RangeInclusive<u32>) -> io::Result<()> {
         for family in FAMILIES {
             let mut every = RuleMessage::default();
             every.header.family = family;
@@ -103,26 +136,12 @@ impl Routing {
         Ok(())
     }
 
-    /// Removes all rules and routes, also those of an earlier daemon.
-    pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.remove_rules(&(TO_PEERS..=FORGED))?;
-        for family in FAMILIES {
-            let mut every = RouteMessage::default();
-            every.header.address_family = family;
-            let routes = self.requests.request(RouteNetlinkMessage::GetRoute(every), NLM_F_DUMP)?;
-            for route in routes.into_iter().filter_map(own_route) {
-                self.remove(RouteNetlinkMessage::DelRoute(route))?;
-            }
-        }
-        Ok(())
-    }
-
     fn add_route(&mut self, route: RouteMessage) -> io::Result<()> {
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.requests.request(RouteNetlinkMessage::NewRoute(route), flags).map(drop)
     }
 
-    fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
+    pub(super) fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
         self.requests.request(RouteNetlinkMessage::NewRule(rule), NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
@@ -137,7 +156,7 @@ impl Routing {
 impl Drop for Routing {
     fn drop(&mut self) {
         // The rule and the route that refuse hosts' packets to peers stay.
-        if let Err(error) = self.remove_rules(&(FROM_PEERS..=FORGED)) {
+        if let Err(error) = self.kernel.remove_rules(&(FROM_PEERS..=FORGED)) {
             tracing::warn!(%error, "rules of the proxy stay (ip rule, table {TABLE})");
         }
     }
@@ -200,7 +219,7 @@ fn route(prefix: Prefix, kind: RouteType) -> RouteMessage {
     route
 }
 
-fn family(prefix: Prefix) -> AddressFamily {
+pub(super) fn family(prefix: Prefix) -> AddressFamily {
     if prefix.network.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 

@@ -1,12 +1,16 @@
 //! Requests on the control socket.
 
+use std::net::IpAddr;
+
 use holdover_base::{Duration, Instant};
+use holdover_hip::host::CommandError;
 use holdover_hip::identity::Hit;
 use holdover_host::control_line;
 
 use super::Daemon;
 use crate::control::{Request, Response};
 use crate::core::{Core, InvitationState, MAX_OPEN};
+use crate::files::Via;
 use crate::invitation::Secret;
 
 /// The longest time for which an invitation may be open.
@@ -35,6 +39,7 @@ impl Daemon {
                 Response::Done
             }
             Request::Join { hit, secret, own } => self.join(now, Hit(hit), &secret, own),
+            Request::Call { address, via } => call(self.identities.own_mut(), now, address, via),
             Request::Invite { valid_s } => invite(self.identities.own_mut(), now, valid_s),
             Request::Invitation { number } => invitation(self.identities.own_mut(), now, number),
             Request::Withdraw { number } => {
@@ -53,6 +58,22 @@ impl Daemon {
             Ok(()) => Response::Done,
             Err(error) => refused(&error),
         }
+    }
+}
+
+fn call(core: &mut Core, now: Instant, address: IpAddr, via: Via) -> Response {
+    match core.connect_opportunistic(now, address, via) {
+        Ok(()) => Response::Done,
+        Err(CommandError::Opportunistic) => Response::Refused {
+            message:
+                "opportunistic mode is off, or 64 calls are open: [opportunistic] enabled = true in hip.toml, and \
+                      systemctl reload holdover-hip"
+                    .to_owned(),
+        },
+        Err(CommandError::NoAddress { .. }) => {
+            Response::Refused { message: format!("this host has no address from which {address} can be called") }
+        }
+        Err(error) => refused(&error),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Settings {
     pub hold: Option<HoldOpenConfig>,
     /// Whether the addresses of standby links are announced to peers.
     pub has_standbys: bool,
+    /// Whether hosts whose HITs are not known are called, and answered when they do not know this host's.
+    pub is_opportunistic: bool,
 }
 
 /// Why a setting is invalid.
@@ -52,6 +54,13 @@ pub type SettingsFileError = FileError<SettingError>;
 struct Written {
     user_timeout: WrittenUserTimeout,
     standby: WrittenStandby,
+    opportunistic: WrittenOpportunistic,
+}
+
+#[derive(Default, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenOpportunistic {
+    enabled: bool,
 }
 
 #[derive(Default, Debug, Deserialize)]
@@ -71,7 +80,7 @@ struct WrittenUserTimeout {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { hold: Some(HoldOpenConfig::default()), has_standbys: true }
+        Self { hold: Some(HoldOpenConfig::default()), has_standbys: true, is_opportunistic: false }
     }
 }
 
@@ -97,7 +106,8 @@ impl Written {
             advertise: advertise.unwrap_or(default.advertise),
         };
         let has_standbys = self.standby.enabled.unwrap_or(true);
-        Ok(Settings { hold: enabled.unwrap_or(true).then_some(hold), has_standbys })
+        let is_opportunistic = self.opportunistic.enabled;
+        Ok(Settings { hold: enabled.unwrap_or(true).then_some(hold), has_standbys, is_opportunistic })
     }
 }
 
@@ -125,12 +135,14 @@ mod tests {
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         let default = HoldOpenConfig { timeout: hours(12), accept: hours(24), advertise: true };
         assert_eq!(Settings::read(&place.0).unwrap(), Settings::default());
-        assert_eq!(Settings::default(), Settings { hold: Some(default), has_standbys: true });
+        assert_eq!(Settings::default(), Settings { hold: Some(default), has_standbys: true, is_opportunistic: false });
         fs::write(place.0.join(FILE), "[user_timeout]\nhold = \"40 h\"\nadvertise = false\n").unwrap();
         let changed = HoldOpenConfig { timeout: hours(40), advertise: false, ..default };
-        assert_eq!(Settings::read(&place.0).unwrap(), Settings { hold: Some(changed), has_standbys: true });
-        let without = Settings { hold: None, has_standbys: false };
+        assert_eq!(Settings::read(&place.0).unwrap(), Settings { hold: Some(changed), ..Settings::default() });
+        let without = Settings { hold: None, has_standbys: false, is_opportunistic: false };
         assert_eq!(read("[user_timeout]\nenabled = false\n[standby]\nenabled = false\n"), Ok(without));
+        let opportunistic = Settings { is_opportunistic: true, ..Settings::default() };
+        assert_eq!(read("[opportunistic]\nenabled = true\n"), Ok(opportunistic));
     }
 
     #[test]
@@ -141,6 +153,7 @@ mod tests {
             ("[user_timeout]\nhold = \"soon\"\n", "user_timeout.hold is not a time"),
             ("[user_timeout]\nholds = \"1 h\"\n", "unknown field `holds`"),
             ("hold = \"1 h\"\n", "unknown field `hold`"),
+            ("[opportunistic]\nenabled = \"yes\"\n", "boolean"),
         ] {
             let refused = read(text).unwrap_err();
             assert!(refused.contains(reason), "{text}: {refused}");

@@ -254,6 +254,11 @@ impl Checklist {
         self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| it.nonce[..] == *nonce)
     }
 
+    /// Whether the pair of these addresses is that of a relayed candidate.
+    pub(in crate::host) fn is_relayed(&self, own: IpAddr, peer: Endpoint) -> bool {
+        self.index(own, peer).is_some_and(|index| self.pairs[index].path.is_relayed)
+    }
+
     pub(in crate::host) fn awaits(&self, acks: &[u32]) -> bool {
         self.pairs.iter().filter_map(|pair| pair.transaction.as_ref()).any(|it| acks.contains(&it.id))
     }

@@ -11,6 +11,7 @@ use super::super::check_budget::{Amount, Cause};
 use super::super::checklist::{Endpoint, Pair, Path, Resting, Role};
 use super::super::local::{Local, find};
 use super::super::peer_addresses::PeerAddresses;
+use super::super::relay::is_forwarded;
 use super::super::update_ids::Arrived;
 use super::super::via::{RelayTarget, Relayed, UDP};
 use super::super::{Arrival, Dropped, Event};
@@ -165,7 +166,7 @@ impl Association {
         if !local.locators.contains(&own) || !is_reachable(&local.locators, src) {
             return Ok(());
         }
-        let is_relayed = arrival.via.is_some() || self.peer_addresses.is_relay(src);
+        let is_relayed = is_forwarded(packet, arrival) || self.peer_addresses.is_relay(src);
         let path = Path { own, peer: (src, port), is_relayed };
         let seen: Endpoint = arrival.via.map_or((src, port), |via| via.from);
         let mut answer = vec![
@@ -194,18 +195,19 @@ impl Association {
     }
 
     /// The response to an echo request of this host's checks; `false` if it is none. It has to come back between the same addresses and ports
-    /// (RFC 9028 section 4.6.2).
+    /// (RFC 9028 section 4.6.2), and by way of a relay only if the candidate is a relayed one: a peer could name its relay's address as its own.
     pub(in crate::host) fn take_check_answer(
         &mut self,
         local: &mut Local,
         now: Instant,
         echo: &Bytes,
         (own, src): (IpAddr, IpAddr),
-        port: Option<u16>,
+        (port, is_forwarded): (Option<u16>, bool),
     ) -> Result<bool, Dropped> {
         let peer = (src, port.unwrap_or_default());
         if let Some(nomination) = self.connectivity.nomination.take_if(|it| it.transaction.nonce[..] == echo[..]) {
-            if (nomination.path.own, nomination.path.peer) == (own, peer) {
+            let is_refused = is_forwarded && !nomination.path.is_relayed;
+            if (nomination.path.own, nomination.path.peer) == (own, peer) && !is_refused {
                 self.select(local, now, nomination.path);
             } else {
                 self.connectivity.nomination = Some(nomination);
@@ -215,7 +217,8 @@ impl Association {
         let Some(list) = self.connectivity.checklist.as_mut().filter(|list| list.has_nonce(echo)) else {
             return Ok(false);
         };
-        if let Some((path, sent)) = list.succeed(now, own, peer, echo) {
+        let is_refused = is_forwarded && !list.is_relayed(own, peer);
+        if !is_refused && let Some((path, sent)) = list.succeed(now, own, peer, echo) {
             self.check_budget.credit(sent);
             self.note_success(local, now, path);
             self.conclude(local, now)?;

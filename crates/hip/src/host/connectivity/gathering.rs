@@ -102,7 +102,7 @@ pub(super) fn own_candidate(local: &Local, own: IpAddr) -> Option<OwnCandidate> 
 }
 
 /// The priority of a peer-reflexive candidate that a check from this address may show to the peer (RFC 9028 section 4.6.2).
-pub(super) fn reflexive_priority(local: &Local, own: IpAddr) -> u32 {
+pub(in crate::host) fn reflexive_priority(local: &Local, own: IpAddr) -> u32 {
     let rank = local.locators.iter().position(|it| *it == own).unwrap_or_default();
     priority(CandidateKind::PeerReflexive, rank)
 }

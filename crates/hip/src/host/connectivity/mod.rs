@@ -27,7 +27,7 @@ use super::local::Local;
 use super::via::Via;
 use crate::codec::{CandidateKind, Locator};
 
-pub(super) use self::gathering::offer;
+pub(super) use self::gathering::{offer, reflexive_priority};
 pub(super) use self::negotiation::{named, offered, pacing_parameter, select, ta};
 
 /// How long the checks of an exchange may take: longer than those of all pairs with the default Ta.
