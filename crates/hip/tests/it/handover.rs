@@ -36,6 +36,8 @@ fn after_checks(seed: u64) -> ByHand {
     checks(&mut peer, Duration::from_secs(70));
     let own = peer.own();
     assert!(!peer.host.is_checking(own));
+    // CONNECTIVITY_CHECKS_FAILED.
+    assert_eq!(peer.wait(Duration::ZERO).len(), 1);
     peer
 }
 

@@ -98,7 +98,7 @@ fn a_move_finds_the_direct_paths_of_an_exchange() {
     }
 }
 
-// Claim: A move behind translators does not stop data for longer than 1 s, and takes at most 100 packets beside data within a minute.
+// Claim: A move behind translators stops data for at most half a second, and takes at most 150 packets beside data within a minute.
 #[test]
 fn data_continues_while_candidates_are_checked() {
     for kinds in [[KINDS[0]; 2], [KINDS[1]; 2], [KINDS[2]; 2], [KINDS[0], KINDS[2]], [KINDS[2], KINDS[0]]] {
@@ -109,18 +109,20 @@ fn data_continues_while_candidates_are_checked() {
                 move_to(&mut world, index, 0, kinds[index]);
             }
             let gaps = longest_gaps(&mut world, Duration::from_secs(20));
-            println!("{kinds:?} {movers:?} {gaps:?}");
+            assert!(gaps.iter().all(|gap| *gap <= Duration::from_millis(500)), "{movers:?} behind {kinds:?}: {gaps:?}");
             let before = world.count;
             for &index in movers {
                 move_to(&mut world, index, 1, kinds[index]);
             }
             world.run_for(Duration::from_secs(60));
-            println!("{} packets", world.count - before);
+            let packets = world.count - before;
+            assert!(packets <= 150, "{movers:?} behind {kinds:?}: {packets}");
         }
     }
 }
 
-/// Moves at random times, while checks are in progress or not, and packets are lost.
+// Claim: Two hosts that move a dozen times within half a minute, during the checks, with and without losses, keep their association, and data takes
+// the paths of another exchange in the end.
 #[test]
 fn moves_during_checks_never_lose_an_association() {
     for seed in 0..60 {
@@ -131,10 +133,10 @@ fn moves_during_checks_never_lose_an_association() {
         let begun = world.notes.len();
         world.loss = if seed % 3 == 0 { 0.1 } else { 0.0 };
         for network in 0..12 {
-            for index in 0..2 {
+            for (index, kind) in kinds.iter_mut().enumerate() {
                 if rng.chance(0.6) {
-                    kinds[index] = pick(&mut rng);
-                    move_to(&mut world, index, network, kinds[index]);
+                    *kind = pick(&mut rng);
+                    move_to(&mut world, index, network, *kind);
                 }
             }
             let number = 1000 + network as u64;
@@ -142,9 +144,16 @@ fn moves_during_checks_never_lose_an_association() {
             world.run_for(Duration::from_millis(rng.below(4000)));
         }
         world.loss = 0.0;
+        let mark = world.notes.len();
         world.run_for(Duration::from_secs(15));
         let expected = are_direct(&mut crate::nat_moves::world(kinds));
-        let direct = are_direct(&mut world);
+        let settled_at = world.now;
+        while are_direct(&mut world) != expected {
+            // The budget for unverified addresses is used up by so many moves.
+            assert!(world.now < settled_at + Duration::from_secs(300), "seed {seed}: {:?}", &world.notes[mark..]);
+            world.run_for(Duration::from_secs(10));
+        }
+        println!("seed {seed}: {:?}", world.now.saturating_since(settled_at));
         for index in 0..2 {
             let peer = world.hosts[1 - index].hit();
             assert_eq!(world.hosts[index].state(peer), State::Established, "seed {seed}");
@@ -153,6 +162,5 @@ fn moves_during_checks_never_lose_an_association() {
             |event: &Event| matches!(event, Event::Established { .. } | Event::Closed { .. } | Event::Failed { .. });
         let lost = world.notes[begun..].iter().filter(|(index, note)| *index != RELAY && is_lost(&note.event));
         assert_eq!(lost.count(), 0, "seed {seed}: {:?}", world.notes);
-        println!("seed {seed}: {kinds:?} {direct:?}, {expected:?} after an exchange");
     }
 }
