@@ -143,9 +143,9 @@ impl Local {
         outdated.for_each(|view| view.is_current = false);
     }
 
-    /// Whether all relays have answered since the last move.
+    /// Whether all relays have answered since the last move: they do in answer to any UPDATE, other servers to a registration only.
     pub(super) fn has_current_views(&self) -> bool {
-        self.relay_views.values().all(|view| view.is_current)
+        self.relay_views.values().filter(|view| view.signalling_at.is_some()).all(|view| view.is_current)
     }
 
     /// The source of an answer to `dst`: the address at which the packet arrived that is answered, if this host still has it and it is of

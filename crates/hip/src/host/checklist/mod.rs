@@ -67,7 +67,7 @@ pub(super) struct Connectivity {
 /// This host's candidates after a move (RFC 9028 section 4.9).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Handover {
-    /// When they are sent without the answers of all relays.
+    /// When they are sent, whether or not the relays and the peer have answered.
     pub(super) due_at: Option<Instant>,
     /// They were not acknowledged, or lack those of a relay that had not answered: they are sent again.
     pub(super) is_partial: bool,

@@ -52,7 +52,7 @@ impl Association {
             }),
         };
         let repeated_at = connectivity.resting.as_ref().map(|resting| resting.at);
-        let others = connectivity.announce_at.into_iter().chain(repeated_at).chain(self.handover_deadline());
+        let others = connectivity.announce_at.into_iter().chain(repeated_at).chain(connectivity.handover.due_at);
         next.into_iter().chain(others).min()
     }
 

@@ -2,9 +2,10 @@
 //! the exchange has given them.
 //!
 //! Data does not wait for them. A host that moves announces its addresses at once, and they are verified (RFC 8046, `readdress.rs`). Its candidates
-//! follow in an UPDATE of their own, in ENCRYPTED, once its relays have told where they see it now, and the peer has acknowledged the
-//! announcement. They go by way of the relay. The peer begins its checks, and its acknowledgement has its own candidates: a peer that
-//! acknowledges without candidates, and sends no checks, makes no checks after moves, and the addresses that were verified remain in use.
+//! follow in an UPDATE of their own, in ENCRYPTED, by way of the relay: once its relays have told where they see it now, and the peer has
+//! acknowledged the announcement, or 3 s later, as a relay does not forward the announcement to a peer that is no client of it. The peer begins
+//! its checks, and its acknowledgement has its own candidates. A peer that acknowledges without candidates, and sends no checks, makes no checks
+//! after moves: the addresses that were verified remain in use.
 
 use core::net::IpAddr;
 
@@ -19,7 +20,7 @@ use super::super::peer_addresses::Status;
 use super::gathering::{gather, offer};
 use crate::codec::{HEADER_LEN, HipPacket, Locator, Parameter};
 
-/// How long candidates wait for the relays' answers (RFC 9028 section 4.9: two minutes by default): without direct paths, data goes through a relay.
+/// How long candidates wait for the answers of relays and of the peer (RFC 9028 section 4.9: two minutes by default).
 const RELAYS_ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Bytes of the other parameters of an UPDATE with candidates: ESP_INFO, SEQ, ACK, an echo request and response, and answers to a registration.
 const OTHERS_LEN: usize = 160;
@@ -35,17 +36,13 @@ impl Association {
         self.connectivity.handover = Handover { due_at, ..Handover::default() };
     }
 
-    /// When candidates are sent without the answers of all relays.
-    pub(super) fn handover_deadline(&self) -> Option<Instant> {
-        self.connectivity.handover.due_at.filter(|_| self.updates.announcement.is_none())
-    }
-
     /// Sends this host's candidates, if the peer lacks them and nothing has to be waited for.
     pub(in crate::host) fn offer_candidates(&mut self, local: &mut Local, now: Instant) {
         let Handover { due_at, is_partial, .. } = self.connectivity.handover;
         let is_complete = local.has_current_views();
-        let is_due = due_at.is_some_and(|at| is_complete || at <= now) || is_partial && is_complete;
-        if !is_due || !self.is_usable() || local.locators.is_empty() || self.updates.announcement.is_some() {
+        let is_ready = is_complete && self.updates.announcement.is_none();
+        let is_due = due_at.is_some_and(|at| is_ready || at <= now) || is_partial && is_ready;
+        if !is_due || !self.is_usable() || local.locators.is_empty() {
             return;
         }
         self.connectivity.handover = Handover { due_at: None, is_partial: !is_complete, is_open: true };
