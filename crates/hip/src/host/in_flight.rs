@@ -42,6 +42,8 @@ pub(super) struct Updates {
     pub(super) announcement: Option<Outgoing>,
     /// Where it was last sent to.
     pub(super) announced_to: Option<IpAddr>,
+    /// This host's pending candidates, after a move.
+    pub(super) candidates: Option<Outgoing>,
     /// When this host's locators are announced again, before they expire at the peer.
     pub(super) renew_at: Option<Instant>,
     /// The pending checks of the peer's addresses.
@@ -187,7 +189,8 @@ impl Updates {
         let announcement = self.announcement.as_ref().map(|it| it.at);
         let rekey = self.rekey.as_ref().map(|it| it.outgoing.at);
         let offer = self.offer.as_ref().map(|it| it.at);
-        let others = announcement.into_iter().chain(rekey).chain(offer).chain(self.renew_at);
+        let candidates = self.candidates.as_ref().map(|it| it.at);
+        let others = announcement.into_iter().chain(candidates).chain(rekey).chain(offer).chain(self.renew_at);
         self.checks.iter().map(|it| it.outgoing.at).chain(others).min()
     }
 

@@ -136,6 +136,18 @@ impl Local {
         self.locators.iter().copied().find(|src| src.is_ipv4() == dst.is_ipv4())
     }
 
+    /// This host has moved from these addresses: its relays see it elsewhere, unless the preferred one stays.
+    pub(super) fn outdate_views(&mut self, before: &[IpAddr]) {
+        let (is_move, locators) = (before.first() != self.locators.first(), &self.locators);
+        let outdated = self.relay_views.values_mut().filter(|view| is_move || !locators.contains(&view.base));
+        outdated.for_each(|view| view.is_current = false);
+    }
+
+    /// Whether all relays have answered since the last move: they do in answer to any UPDATE, other servers to a registration only.
+    pub(super) fn has_current_views(&self) -> bool {
+        self.relay_views.values().filter(|view| view.signalling_at.is_some()).all(|view| view.is_current)
+    }
+
     /// The source of an answer to `dst`: the address at which the packet arrived that is answered, if this host still has it and it is of
     /// the same family.
     pub(super) fn source_of_answer(&self, arrived_at: IpAddr, dst: IpAddr) -> Option<IpAddr> {

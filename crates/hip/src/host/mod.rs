@@ -262,13 +262,20 @@ impl Host {
         let had_none = self.local.locators.is_empty() && !locators.is_empty();
         let before = core::mem::replace(&mut self.local.locators, locators.to_vec());
         let has_changed = before != locators;
+        if has_changed {
+            self.local.outdate_views(&before);
+        }
         // Servers first: if both hosts have moved, the UPDATE of one of them reaches the server behind the other one's, and is forwarded.
         let (servers, others): (Vec<_>, Vec<_>) = self.associations.values_mut().partition(|it| it.client.is_some());
         for association in servers.into_iter().chain(others) {
             if has_changed {
                 association.handle_other_addresses(&self.local, now);
                 if !association.connectivity.outlasts(&before, locators) {
+                    let is_move = before.first() != locators.first() || association.connectivity.is_undecided(locators);
                     association.stop_checks(&mut self.local, now);
+                    if is_move {
+                        association.begin_handover(now, locators);
+                    }
                 }
             }
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
@@ -416,8 +423,19 @@ impl Host {
         self.local.reply_via = None;
         if result.is_ok() {
             self.permit_data(now, sender);
+            self.offer_candidates(now, sender);
         }
         result
+    }
+
+    /// Sends this host's candidates after a move, which may have waited for this packet of a relay or of the peer.
+    fn offer_candidates(&mut self, now: Instant, sender: Hit) {
+        let is_server = self.associations.get(&sender).is_some_and(|it| it.client.is_some());
+        for (peer, association) in &mut self.associations {
+            if is_server || *peer == sender {
+                association.offer_candidates(&mut self.local, now);
+            }
+        }
     }
 
     /// A packet for this host.

@@ -155,6 +155,11 @@ impl PeerAddresses {
         }
     }
 
+    /// Whether the peer has announced this address, and has not left it.
+    pub(super) fn has_announced(&self, address: IpAddr) -> bool {
+        self.get(address).is_some_and(|it| it.is_announced() && it.status != Status::Deprecated)
+    }
+
     /// Whether the peer itself has named this server.
     pub(super) fn is_named(&self, address: IpAddr) -> bool {
         self.get(address).is_some_and(|it| it.is_named)

@@ -214,14 +214,25 @@ impl Association {
         path.into_iter().for_each(|(src, dst)| local.send_from(&builder, src, dst));
         if attempt == 0 {
             // The peer may have moved as well: its servers know its address (RFC 8046 section 3.2.3).
-            let servers: Vec<IpAddr> = self.peer_addresses.relays().filter(|it| Some(*it) != dst).collect();
-            for server in servers {
-                if !self.peer_addresses.is_named(server) {
-                    local.send(&builder, server);
-                } else if self.may_send_to(now, server, Cause::Other) {
-                    self.charge(server, &builder);
-                    local.send(&builder, server);
-                }
+            self.send_to_servers(local, now, &builder, dst);
+        }
+    }
+
+    /// Sends a packet to the peer's servers, except one of them.
+    pub(super) fn send_to_servers(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        builder: &Builder,
+        except: Option<IpAddr>,
+    ) {
+        let servers: Vec<IpAddr> = self.peer_addresses.relays().filter(|it| Some(*it) != except).collect();
+        for server in servers {
+            if !self.peer_addresses.is_named(server) {
+                local.send(builder, server);
+            } else if self.may_send_to(now, server, Cause::Other) {
+                self.charge(server, builder);
+                local.send(builder, server);
             }
         }
     }
@@ -237,7 +248,9 @@ impl Association {
         seen_at: Option<IpAddr>,
         shared_id: Option<u32>,
     ) -> Option<(IpAddr, Vec<Parameter>)> {
+        let seen_at = seen_at.filter(|seen_at| !self.peer_addresses.is_relay(*seen_at));
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
+        let is_checking_there = self.connectivity.is_checking_at(locators);
         let status = translated.and_then(|address| self.peer_addresses.status(address));
         let before = self.peer_addresses.in_use();
         let former = self.preferred_and_verified(local);
@@ -262,7 +275,8 @@ impl Association {
             }
             // The peer has further addresses, but stays where the checks have found it.
             let pair = self.connectivity.nominated.or(self.connectivity.selected);
-            if !pair.is_some_and(|path| !path.is_relayed && self.peer_addresses.is_preferred(path.peer.0)) {
+            let stays = pair.is_some_and(|path| !path.is_relayed && self.peer_addresses.is_preferred(path.peer.0));
+            if !stays && !is_checking_there {
                 self.connectivity.stop(now);
             }
         }
@@ -370,6 +384,7 @@ impl Association {
         }
         self.retransmit_checks(local, now)?;
         self.retransmit_offer(local, now);
+        self.retransmit_candidates(local, now);
         self.retransmit_rekey(local, now)
     }
 

@@ -313,6 +313,7 @@ impl Association {
             is_usable.then_some((unmap(it.address), it.port))
         };
         let view = RelayView {
+            is_current: true,
             base,
             signalling_at: Some(at).filter(|_| client.has(Service::RelayHip)),
             seen_at: find!(packet, RegFrom).copied().and_then(endpoint),

@@ -78,6 +78,9 @@ impl Association {
         let between = answered_between(local, between, arrival);
         let is_new = (is_fresh && arrival.via.is_none(), is_unprocessed);
         self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_new, arrived);
+        if let Some(acks) = acks {
+            self.take_candidates(local, now, packet, acks, arrival);
+        }
         if let Some(acks) = acks
             && self.take_acks(acks)
             && find!(packet, EchoRequestSigned).is_none()
@@ -142,6 +145,9 @@ impl Association {
                 }
                 self.updates.peer.note(id, &packet);
                 self.send_answer(local, now, &packet, id, answer, arrival);
+                if let Some(locators) = self.offered(&packet) {
+                    self.begin_checks_again(local, now, locators, arrival);
+                }
             }
         }
         Ok(())
@@ -214,7 +220,12 @@ impl Association {
         let rekey = updates.rekey.as_ref().filter(|it| !it.is_acknowledged).map(|it| &it.outgoing);
         let checks = updates.checks.iter().map(|it| &it.outgoing);
         seq.is_some_and(is_newer)
-            || checks.chain(&updates.announcement).chain(&updates.offer).chain(rekey).any(is_awaited)
+            || checks
+                .chain(&updates.announcement)
+                .chain(&updates.candidates)
+                .chain(&updates.offer)
+                .chain(rekey)
+                .any(is_awaited)
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
             || self.reachability.awaits(acks)
             || self.connectivity.awaits(acks)
@@ -294,8 +305,15 @@ impl Association {
         // Of both checks and changes of keys, the answer has one SEQ and one ESP_INFO (RFC 8046 section 3.2.2).
         let shared_id = answer.iter().find_map(|it| if let Parameter::Seq(id) = it { Some(*id) } else { None });
         let mut dst = dst;
-        if let Some(locators) = find!(packet, LocatorSet) {
-            let seen_at = relay.map(|via| via.from.0).or(arrival.port.map(|_| dst));
+        let seen_at = relay.map(|via| via.from.0).or(arrival.port.map(|_| dst));
+        let is_known = match self.offered(packet) {
+            Some(locators) => {
+                answer.extend(self.answer_candidates(local));
+                self.has_announced(locators, id, seen_at)
+            }
+            None => false,
+        };
+        if let Some(locators) = find!(packet, LocatorSet).filter(|_| !is_known) {
             let shared_id = shared_id.filter(|_| relay.is_none());
             let locators = self.connectivity.locators(locators);
             let asked = self.check_locators(local, now, &locators, seen_at, shared_id);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::checklist::is_candidates;
 use crate::codec::{HipPacket, Parameter};
 
 /// How many IDs before the newest one a late UPDATE may have.
@@ -50,8 +51,9 @@ pub(super) struct PeerIds {
     newest: Option<u32>,
     /// Bit n is the ID n + 1 before the newest.
     processed: u64,
-    /// The newest one with LOCATOR_SET, and the newest one with ESP_INFO of new keys.
+    /// The newest ones with addresses and with candidates in LOCATOR_SET, and the newest one with ESP_INFO of new keys.
     locators: Option<u32>,
+    candidates: Option<u32>,
     keys: Option<u32>,
 }
 
@@ -69,9 +71,10 @@ impl PeerIds {
 
     /// Removes LOCATOR_SET and new-key ESP_INFO superseded by a later UPDATE. A receiver does not reorder UPDATEs.
     pub(super) fn without_overtaken<'a>(&self, packet: &'a HipPacket, id: u32) -> Cow<'a, HipPacket> {
-        let is_overtaken = |by: Option<u32>| by.is_some_and(|by| (1..HALF).contains(&by.wrapping_sub(id)));
-        let (no_locators, no_keys) = (is_overtaken(self.locators), is_overtaken(self.keys));
+        let (no_locators, no_keys) = (self.has_newer_locators(id), is_overtaken(id, self.keys));
+        let no_candidates = is_overtaken(id, self.candidates);
         let is_left_out = |parameter: &Parameter| match parameter {
+            Parameter::LocatorSet(locators) if is_candidates(locators) => no_candidates,
             Parameter::LocatorSet(_) => no_locators,
             Parameter::EspInfo(_) | Parameter::DiffieHellman { .. } => no_keys,
             _ => false,
@@ -81,6 +84,11 @@ impl PeerIds {
         }
         let parameters = packet.parameters.iter().filter(|it| !is_left_out(it)).cloned().collect();
         Cow::Owned(HipPacket { parameters, ..packet.clone() })
+    }
+
+    /// Whether addresses were announced after the UPDATE with this ID.
+    pub(super) fn has_newer_locators(&self, id: u32) -> bool {
+        is_overtaken(id, self.locators)
     }
 
     /// An UPDATE was processed.
@@ -99,12 +107,17 @@ impl PeerIds {
         }
         for parameter in &packet.parameters {
             match parameter {
+                Parameter::LocatorSet(locators) if is_candidates(locators) => self.candidates = Some(id),
                 Parameter::LocatorSet(_) => self.locators = Some(id),
                 Parameter::EspInfo(info) if info.old_spi != info.new_spi => self.keys = Some(id),
                 _ => {}
             }
         }
     }
+}
+
+fn is_overtaken(id: u32, by: Option<u32>) -> bool {
+    by.is_some_and(|by| (1..HALF).contains(&by.wrapping_sub(id)))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) struct ByHand {
     /// The peer's address and port; none without UDP.
     pub(crate) at: IpAddr,
     pub(crate) port: Option<u16>,
-    to: IpAddr,
+    pub(crate) to: IpAddr,
     /// This peer's Diffie-Hellman key pair, and the host's public value.
     pub(crate) pair: DhKeyPair,
     pub(crate) public: Bytes,

@@ -269,19 +269,31 @@ fn a_long_echo_request_does_not_end_an_association() {
     assert_eq!((peer.state(), peer.host.inbound_spis()), before);
 }
 
-// Claim: During the checks a move, another address of a host, CLOSE and a change of keys take effect.
+// Claim: During the checks a move begins them again; another address of a host, CLOSE and a change of keys take effect.
 // Tests: `checks_and_moves::a_further_address_does_not_end_the_checks`, `checks_and_moves::close_ends_the_checks`
 #[test]
-fn a_move_during_the_checks_ends_them() {
-    for moves in [0, 1] {
-        let mut world = world(58, true);
+fn a_move_during_the_checks_begins_them_again() {
+    for (moves, are_both_clients) in [(0, true), (1, true), (0, false), (1, false)] {
+        let mut world = world(58, are_both_clients);
         begin_checks(&mut world);
         world.move_to(moves, &[["192.0.2.77"], ["198.51.100.77"]][moves]);
+        world.forget_history();
         world.run_for(Duration::from_secs(5));
-        assert!(!is_checking(&world, 0) && !is_checking(&world, 1));
+        assert!(is_checking(&world, 0) && is_checking(&world, 1));
+        let place = world.places[moves][0];
+        let nominated = |world: &World| world.has_event(moves, |event| matches!(event, Event::Nominated { .. }));
+        assert!(checks_of(&world, moves) > 0 && checks_of(&world, 1 - moves) > 0 && !nominated(&world));
         for from in [0, 1] {
-            assert!(data_arrives(&mut world, from), "host {moves} has moved; from {from}");
+            assert!(
+                data_arrives(&mut world, from),
+                "host {moves} has moved, both clients: {are_both_clients}; from {from}"
+            );
         }
+        world.tamper = None;
+        world.run_for(Duration::from_secs(20));
+        let other = world.places[1 - moves][0];
+        assert_eq!(selected(&world, moves), Some((place, other, false)));
+        assert_eq!(selected(&world, 1 - moves), Some((other, place, false)));
     }
 }
 

@@ -12,10 +12,10 @@ use holdover_wire::Packet;
 use crate::by_hand::{ByHand, GROUP, SPI, kinds};
 use crate::rules::{echo, seq};
 
-const PORT: u16 = 40_000;
+pub(crate) const PORT: u16 = 40_000;
 /// The type preferences of host and server-reflexive candidates.
 pub(crate) const HOST: u32 = 126 << 24;
-const REFLEXIVE: u32 = 100 << 24;
+pub(crate) const REFLEXIVE: u32 = 100 << 24;
 
 pub(crate) fn candidate(at: &str, port: u16, kind: CandidateKind, priority: u32) -> Locator {
     let address = format!("::ffff:{at}").parse().unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn mode() -> Parameter {
 }
 
 /// A private address, and the one behind the translator.
-fn both() -> Vec<Locator> {
+pub(crate) fn both() -> Vec<Locator> {
     vec![
         candidate("10.0.0.7", 10_500, CandidateKind::Host, HOST),
         candidate("192.0.2.1", PORT, CandidateKind::ServerReflexive, REFLEXIVE),
@@ -73,7 +73,7 @@ fn nonce_of(check: &HipPacket) -> Bytes {
     check.find(|it| if let Parameter::EchoRequestSigned(it) = it { Some(it.clone()) } else { None }).unwrap()
 }
 
-fn id_of(check: &HipPacket) -> u32 {
+pub(crate) fn id_of(check: &HipPacket) -> u32 {
     check.find(|it| if let Parameter::Seq(it) = it { Some(*it) } else { None }).unwrap()
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn check(peer: &mut ByHand, further: Option<Parameter>) -> Packet {
     peer.finish(builder)
 }
 
-fn nominated(peer: &ByHand) -> Vec<(String, u16)> {
+pub(crate) fn nominated(peer: &ByHand) -> Vec<(String, u16)> {
     let of = |event: &Event| match event {
         Event::Nominated { between, port, is_relayed: false, .. } => Some((between.1.to_string(), *port)),
         _ => None,

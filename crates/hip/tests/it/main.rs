@@ -16,6 +16,7 @@ mod dead_pairs;
 mod direct_path;
 mod disorder;
 mod esp;
+mod handover;
 mod identity;
 mod invitation;
 mod lossy;

@@ -7,6 +7,7 @@ mod invitation;
 mod lost_keys;
 mod lsi;
 mod nat;
+mod nat_moves;
 mod path_mtu;
 mod paths;
 mod proxy;

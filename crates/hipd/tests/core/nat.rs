@@ -14,12 +14,12 @@ use holdover_wire::{IcmpError, Packet, Payload, Udp, Unreachable};
 
 use crate::world::{address, next_step};
 
-const RELAY: usize = 2;
+pub(crate) const RELAY: usize = 2;
 const DELAY: Duration = Duration::from_millis(20);
 
 /// A translator's mapping (RFC 4787).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mapping {
+pub(crate) enum Mapping {
     /// One outside port for an inside port.
     Independent,
     /// Another port for each destination.
@@ -28,17 +28,17 @@ enum Mapping {
 
 /// A translator's filtering (RFC 4787 section 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Filtering {
+pub(crate) enum Filtering {
     /// As in Linux: packets from addresses and ports to which the host has sent.
     AddressAndPort,
     /// Packets from any port of addresses to which the host has sent.
     Address,
 }
 
-struct Translator {
+pub(crate) struct Translator {
     outside: IpAddr,
     mapping: Mapping,
-    filtering: Filtering,
+    pub(crate) filtering: Filtering,
     /// Outside ports by destination, if they depend on it.
     ports: BTreeMap<(IpAddr, u16), u16>,
     open: BTreeSet<(u16, IpAddr, u16)>,
@@ -46,7 +46,7 @@ struct Translator {
 }
 
 impl Translator {
-    fn new(outside: &str, mapping: Mapping) -> Self {
+    pub(crate) fn new(outside: &str, mapping: Mapping) -> Self {
         let (ports, open) = (BTreeMap::new(), BTreeSet::new());
         let filtering = Filtering::AddressAndPort;
         Self { outside: address(outside), mapping, filtering, ports, open, next: 30_000 }
@@ -79,21 +79,25 @@ impl Translator {
     }
 }
 
-struct World {
-    now: Instant,
-    hosts: Vec<Core>,
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) hosts: Vec<Core>,
     places: Vec<IpAddr>,
     translators: Vec<Option<Translator>>,
     flying: BTreeMap<(Instant, u64), Packet>,
-    count: u64,
-    notes: Vec<(usize, Note)>,
-    got: Vec<Vec<u64>>,
+    /// Packets that were sent.
+    pub(crate) count: u64,
+    pub(crate) notes: Vec<(usize, Note)>,
+    pub(crate) got: Vec<Vec<u64>>,
     /// Packets from translator to translator.
     direct: u64,
     /// These are dropped.
     is_direct_cut: bool,
     /// Packets that the relay has sent.
     by_relay: Vec<Packet>,
+    /// The part of all packets that are lost.
+    pub(crate) loss: f64,
+    rng: Rng,
 }
 
 impl World {
@@ -115,8 +119,22 @@ impl World {
         let now = Instant::from_secs(1000);
         let (flying, notes, got) = (BTreeMap::new(), Vec::new(), vec![Vec::new(); 3]);
         let (count, direct, is_direct_cut, by_relay) = (0, 0, false, Vec::new());
-        let mut world =
-            Self { now, hosts, places, translators, flying, count, notes, got, direct, is_direct_cut, by_relay };
+        let (loss, rng) = (0.0, Rng::new(7));
+        let mut world = Self {
+            now,
+            hosts,
+            places,
+            translators,
+            flying,
+            count,
+            notes,
+            got,
+            direct,
+            is_direct_cut,
+            by_relay,
+            loss,
+            rng,
+        };
         for index in 0..3 {
             let mut peers = Peers::default();
             for other in (0..3).filter(|other| *other != index) {
@@ -149,6 +167,9 @@ impl World {
                     continue;
                 }
                 self.count += 1;
+                if self.rng.chance(self.loss) {
+                    continue;
+                }
                 self.flying.insert((self.now + DELAY, self.count), packet);
             }
             while let Some(note) = self.hosts[index].poll_note() {
@@ -175,7 +196,7 @@ impl World {
         }
     }
 
-    fn run_for(&mut self, time: Duration) {
+    pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.now + time;
         self.collect();
         for _ in 0..100_000 {
@@ -199,27 +220,32 @@ impl World {
 
     /// Sends a datagram from one host to the other; fails unless it arrives within a second.
     #[track_caller]
-    fn talk(&mut self, from: usize, number: u64) {
+    pub(crate) fn talk(&mut self, from: usize, number: u64) {
         self.try_talk(from, number);
         assert!(self.got[1 - from].contains(&number), "from {from}: {number}");
     }
 
     /// Sends a datagram from one host to the other, which may be lost.
-    fn try_talk(&mut self, from: usize, number: u64) {
+    pub(crate) fn try_talk(&mut self, from: usize, number: u64) {
+        self.send(from, number);
+        self.run_for(Duration::from_secs(1));
+    }
+
+    pub(crate) fn send(&mut self, from: usize, number: u64) {
         let (src, dst) = (self.hosts[from].hit(), self.hosts[1 - from].hit());
         let payload = Bytes::copy_from_slice(&number.to_be_bytes());
         let packet = Packet::new(src.0.into(), dst.0.into(), Udp { src_port: 1000, dst_port: 2000, payload });
         let now = self.now;
         self.hosts[from].handle_inner(now, packet);
-        self.run_for(Duration::from_secs(1));
+        self.collect();
     }
 
-    fn relayed_esp(&self) -> u64 {
+    pub(crate) fn relayed_esp(&self) -> u64 {
         self.hosts[RELAY].counters().relayed_esp
     }
 
     /// Moves a host behind another translator.
-    fn move_to(&mut self, index: usize, inside: &str, translator: Translator) {
+    pub(crate) fn move_to(&mut self, index: usize, inside: &str, translator: Translator) {
         self.translators[index] = Some(translator);
         self.places[index] = address(inside);
         let (now, place) = (self.now, self.places[index]);
@@ -232,7 +258,7 @@ fn established(mappings: [Mapping; 2]) -> World {
     established_with(mappings, [Filtering::AddressAndPort; 2])
 }
 
-fn established_with(mappings: [Mapping; 2], filterings: [Filtering; 2]) -> World {
+pub(crate) fn established_with(mappings: [Mapping; 2], filterings: [Filtering; 2]) -> World {
     let mut world = World::new(mappings);
     for (translator, filtering) in world.translators.iter_mut().flatten().zip(filterings) {
         translator.filtering = filtering;

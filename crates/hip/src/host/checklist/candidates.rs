@@ -53,6 +53,8 @@ pub(in crate::host) struct PeerCandidate {
 /// What a relay of this host knows about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::host) struct RelayView {
+    /// Whether the relay has answered since this host's last move.
+    pub(in crate::host) is_current: bool,
     /// This host's address towards the relay.
     pub(in crate::host) base: IpAddr,
     /// The relay's address, if it relays HIP packets.
@@ -88,6 +90,19 @@ pub(in crate::host) fn read(locators: &[Locator], own: &[IpAddr]) -> (Vec<PeerCa
     }
     candidates.sort_by_key(|it| core::cmp::Reverse(it.priority));
     (candidates, relays)
+}
+
+/// Whether locators are candidates, not the addresses of a host without translators.
+pub(in crate::host) fn is_candidates(locators: &[Locator]) -> bool {
+    locators.iter().any(|it| matches!(it.kind, LocatorKind::Transport(_)))
+}
+
+/// The addresses of a host's interfaces among its candidates.
+pub(in crate::host) fn host_addresses(locators: &[Locator]) -> impl Iterator<Item = IpAddr> + '_ {
+    locators.iter().filter_map(|locator| match locator.kind {
+        LocatorKind::Transport(it) if it.kind == CandidateKind::Host => Some(unmap(it.address)),
+        _ => None,
+    })
 }
 
 /// Locators of a host that has moved, with its host candidates as addresses (RFC 8046): those are verified where it has announced them, and

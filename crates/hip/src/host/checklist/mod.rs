@@ -14,7 +14,9 @@ use super::rate::Rate;
 use super::via::ReplyVia;
 use crate::codec::Locator;
 
-pub(super) use self::candidates::{Endpoint, MOST_CANDIDATES, MOST_RELAYS, OwnCandidate, RelayView, priority, read};
+pub(super) use self::candidates::{
+    Endpoint, MOST_CANDIDATES, MOST_RELAYS, OwnCandidate, RelayView, host_addresses, is_candidates, priority, read,
+};
 pub(super) use self::pairs::{Checklist, MOST_SENDS, Pair, PairState, Path, Transaction};
 
 /// When checks that have found no direct path are repeated: doubled each time. If the peer repeats its own, soon after its first one.
@@ -33,6 +35,12 @@ pub(super) const DEFAULT_TA: Duration = Duration::from_millis(50);
 pub(super) struct Connectivity {
     /// Whether ICE-HIP-UDP was selected, and this host is the controlling one.
     pub(super) role: Option<Role>,
+    /// The interval of checks.
+    pub(super) ta: Duration,
+    /// The peer's candidates, as it has last named them.
+    pub(super) peer_candidates: Vec<Locator>,
+    /// This host's candidates after a move.
+    pub(super) handover: Handover,
     /// Until they are concluded.
     pub(super) checklist: Option<Checklist>,
     pub(super) ends_at: Instant,
@@ -54,6 +62,17 @@ pub(super) struct Connectivity {
     pub(super) reply_via: Option<ReplyVia>,
     /// Answers to repeated checks: each costs a signature.
     pub(super) repeats: Rate,
+}
+
+/// This host's candidates after a move (RFC 9028 section 4.9).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Handover {
+    /// When they are sent, whether or not the relays and the peer have answered.
+    pub(super) due_at: Option<Instant>,
+    /// They were not acknowledged, or lack those of a relay that had not answered: they are sent again.
+    pub(super) is_partial: bool,
+    /// They were sent, and the checks have not begun.
+    pub(super) is_open: bool,
 }
 
 /// Checks that are repeated.
@@ -109,6 +128,21 @@ impl Connectivity {
         self.checklist.is_some()
             && before.first() == locators.first()
             && pairs.all(|pair| locators.contains(&pair.path.own))
+    }
+
+    /// Whether a move to these addresses leaves the checks without a result, or the selected pair without this host's address.
+    pub(super) fn is_undecided(&self, locators: &[IpAddr]) -> bool {
+        let is_left = |path: &Path| !locators.contains(&path.own);
+        self.is_checking() || self.resting.is_some() || self.selected.as_ref().is_some_and(is_left)
+    }
+
+    /// Whether checks are in progress with the candidates of a peer at these addresses.
+    pub(super) fn is_checking_at(&self, locators: &[Locator]) -> bool {
+        let (announced, hosts) =
+            (|| locators.iter().filter_map(Locator::address), || host_addresses(&self.peer_candidates));
+        self.is_checking()
+            && announced().all(|it| hosts().any(|at| at == it))
+            && hosts().all(|it| announced().any(|at| at == it))
     }
 
     /// The locators that the peer announces, as this mode has them: candidates are addresses.

@@ -113,13 +113,18 @@ impl Checklist {
     ) -> Self {
         let (pairs, triggered) = (Vec::new(), VecDeque::new());
         let mut list = Self { is_controlling, ta, pairs, triggered, next_at: now, succeeded_at: None };
+        list.add_all(own, peer);
+        list
+    }
+
+    /// Adds all pairs of one IP version with candidates of the peer.
+    pub(in crate::host) fn add_all(&mut self, own: &[OwnCandidate], peer: &[PeerCandidate]) {
         for own in own.iter().filter(|own| own.kind == CandidateKind::Host) {
             for peer in peer.iter().filter(|peer| peer.at.0.is_ipv4() == own.base.is_ipv4()) {
                 let is_relayed = peer.kind == CandidateKind::Relayed;
-                list.add(Path { own: own.base, peer: peer.at, is_relayed }, own.priority, peer.priority);
+                self.add(Path { own: own.base, peer: peer.at, is_relayed }, own.priority, peer.priority);
             }
         }
-        list
     }
 
     /// Adds a pair, unless it is there or the list is full.

@@ -53,7 +53,8 @@ impl Association {
             }),
         };
         let repeated_at = connectivity.resting.as_ref().map(|resting| resting.at);
-        next.into_iter().chain(connectivity.announce_at).chain(repeated_at).min()
+        let others = connectivity.announce_at.into_iter().chain(repeated_at).chain(connectivity.handover.due_at);
+        next.into_iter().chain(others).min()
     }
 
     /// Sends the check that is due, and concludes the checks if there is nothing left to check.
@@ -67,6 +68,7 @@ impl Association {
                 _ => self.announce(local, now),
             }
         }
+        self.offer_candidates(local, now);
         self.repeat_checks(now, |resting| resting.at <= now);
         if let Some(nomination) = &self.connectivity.nomination {
             if nomination.transaction.at <= now {
@@ -165,6 +167,9 @@ impl Association {
         }
         if !local.locators.contains(&own) || !is_reachable(&local.locators, src) {
             return Ok(());
+        }
+        if is_new {
+            self.join_checks(local, now, arrival);
         }
         let is_relayed = is_forwarded(packet, arrival) || self.peer_addresses.is_relay(src);
         let path = Path { own, peer: (src, port), is_relayed };

@@ -34,7 +34,9 @@ pub(super) fn gather(local: &Local) -> Vec<OwnCandidate> {
     usable.take(MOST_OWN).for_each(|it| add(CandidateKind::Host, (it, UDP_PORT), it));
     let is_there = |base: &IpAddr| local.locators.contains(base);
     let views = || local.relay_views.values();
-    let seen = views().filter(|view| is_there(&view.base)).filter_map(|view| Some((view.seen_at?, view.base)));
+    let seen = views()
+        .filter(|view| view.is_current && is_there(&view.base))
+        .filter_map(|view| Some((view.seen_at?, view.base)));
     seen.take(MOST_RELAYS).for_each(|(at, base)| add(CandidateKind::ServerReflexive, at, base));
     // The relay forwards data to wherever this host is.
     let relayed = views().filter_map(|view| {

@@ -8,11 +8,14 @@
 //! candidate, as a translator that has another port for each destination makes them: it is checked in return ([`checks`]).
 //! The initiator, which is the controlling host, nominates the best pair that works ([`nomination`]).
 //!
+//! When a host moves, both exchange candidates again, and begin new checks ([`handover`]).
+//!
 //! Meanwhile, data goes through the relay, or on the best pair that has answered so far (RFC 8445 section 12.1). Checks to addresses at which
 //! the peer was not verified come out of the [budget](super::check_budget) for such addresses.
 
 mod checks;
 mod gathering;
+mod handover;
 mod negotiation;
 mod nomination;
 
@@ -49,7 +52,9 @@ impl Association {
         let checklist = Checklist::new(now, is_controlling, ta, &gather(local), &peer);
         let role = if is_controlling { Role::Controlling } else { Role::Controlled };
         let (role, checklist, ends_at) = (Some(role), Some(checklist), now + AT_MOST);
-        self.connectivity = Connectivity { role, checklist, ends_at, has_no_relayed, ..Connectivity::default() };
+        let peer_candidates = locators.to_vec();
+        self.connectivity =
+            Connectivity { role, ta, checklist, ends_at, has_no_relayed, peer_candidates, ..Connectivity::default() };
     }
 
     /// This host's relay has forwarded a packet of the peer: adds the peer's candidate as the relay sees it, and this host's relayed candidate,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::super::association::Association;
-use super::super::checklist::{Checklist, MOST_SENDS, Nomination, PairState, Path, Role, Transaction};
+use super::super::checklist::{Checklist, Handover, MOST_SENDS, Nomination, PairState, Path, Role, Transaction};
 use super::super::local::Local;
 use super::super::{Dropped, Event};
 use super::gathering::reflexive_priority;
@@ -130,7 +130,8 @@ impl Association {
         if path.is_relayed {
             connectivity.rest(now)
         } else {
-            connectivity.end_checks(now)
+            connectivity.end_checks(now);
+            connectivity.handover = Handover::default();
         }
         connectivity.nominated = None;
         self.connectivity.selected = Some(path);
