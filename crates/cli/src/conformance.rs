@@ -38,7 +38,8 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The number of concurrent cases, each in network namespaces of its own; default: 24 (cases are idle most of the
-    /// time), 12 with --agent, 6 with --agent-links or --gateway, where each runs a daemon, 3 with --moves, where each runs two.
+    /// time), 12 with --agent, 6 with --agent-links or --gateway, where each runs a daemon, 3 with --moves, where each runs two. Those
+    /// of --moves that are without an address for a minute or more are not counted, and begin 10 s apart.
     #[arg(long, value_name = "N", value_parser = within(1_u16..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.

@@ -34,16 +34,18 @@ pub(super) fn between_hits(args: &BetweenHitsArgs) -> Result<ExitCode, Failure> 
     let input = File::open(&args.capture).map_err(|error| failed(1, &args.capture, &error))?;
     let capture = Capture::new(BufReader::new(input)).map_err(|error| failed(WRONG, &args.capture, &error))?;
     let out = File::create_new(&args.out).map_err(|error| failed(1, &args.out, &error))?;
-    let mut writer = pcap::Writer::new(BufWriter::new(out), u32::from(u16::MAX))?;
     let (mut hosts, mut cut) = (BetweenHits::default(), 0_u64);
-    let damage = rewrite(capture.with_payloads(), &mut hosts, &mut cut, &mut writer)?;
-    writer.into_inner().flush().map_err(|error| failed(1, &args.out, &error))?;
+    let written = write(out, capture.with_payloads(), &mut hosts, &mut cut);
+    // What was not finished would be in the way of the next try.
+    let damage = written.inspect_err(|_| drop(std::fs::remove_file(&args.out)))?;
     if let Some(damage) = damage {
         print_note(&format_args!("warning: {}", of(&args.capture, &damage)));
     }
     let counts = hosts.counts();
     if args.json {
-        return Ok(print_json(&json!({ "hip": counts.hip, "esp": counts.esp, "unknown": counts.unknown, "cut": cut })));
+        return Ok(print_json(
+            &json!({ "hip": counts.hip, "esp": counts.esp, "unknown": counts.unknown, "fragments": counts.fragments, "cut": cut }),
+        ));
     }
     let mut text = format!("{} packets in ESP between HITs: {}\n", counts.esp, args.out.display());
     if counts.unknown > 0 {
@@ -52,24 +54,28 @@ pub(super) fn between_hits(args: &BetweenHitsArgs) -> Result<ExitCode, Failure> 
             "{unknown} packets in ESP left out: their SPIs are announced by no HIP packet of the capture\n"
         ));
     }
+    if counts.fragments > 0 {
+        text.push_str(&format!("{} fragments left out: they are not reassembled\n", counts.fragments));
+    }
     if cut > 0 {
         text.push_str(&format!("{cut} packets left out: the capture has only a part of them, or they are damaged\n"));
     }
     Ok(print(&text))
 }
 
-/// Returns the damage that ends the capture early.
-fn rewrite(
+/// Writes the packets in ESP. Returns the damage that ends the capture early.
+fn write(
+    out: File,
     mut capture: Capture<'_>,
     hosts: &mut BetweenHits,
     cut: &mut u64,
-    writer: &mut pcap::Writer<impl std::io::Write>,
 ) -> Result<Option<CaptureReadError>, Failure> {
-    loop {
+    let mut writer = pcap::Writer::new(BufWriter::new(out), u32::from(u16::MAX))?;
+    let damage = loop {
         let captured = match capture.next_packet() {
             Ok(Some(captured)) => captured,
-            Ok(None) => return Ok(None),
-            Err(damage) => return Ok(Some(damage)),
+            Ok(None) => break None,
+            Err(damage) => break Some(damage),
         };
         let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(captured.ip), Checksums::Ignore) else {
             *cut += 1;
@@ -78,5 +84,7 @@ fn rewrite(
         if let Some(packet) = hosts.take(packet) {
             writer.write(captured.at, &packet)?;
         }
-    }
+    };
+    writer.into_inner().flush()?;
+    Ok(damage)
 }

@@ -77,9 +77,8 @@ fn transfers(is_upload: bool, cut: Cut) {
     waits.sort();
     assert!(waits[1] < at_once(cut) && waits[2] < at_last(cut), "{waits:?}, {status:?}");
     assert_eq!((status.waiting, status.away, gateway.files()), (0, 0, 0), "{status:?}");
-    // Buffered packets can let TCP resume by itself, and leave nothing to wake.
-    let resumed_by = status.woken.released + status.woken.poked + status.buffer.released;
-    assert!(resumed_by > 0 && status.path.lowered + status.path.withheld > 0, "{status:?}");
+    // Buffered packets can let TCP resume by itself, and leave nothing to wake: the times above show that one of both has worked.
+    assert!(status.path.lowered + status.path.withheld > 0, "{status:?}");
 }
 
 // Claim: Downloads over IPv6 resume as those over IPv4, with cuts of 3 s.

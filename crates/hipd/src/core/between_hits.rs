@@ -30,6 +30,8 @@ pub struct BetweenHitsCounts {
     pub esp: u64,
     /// Packets in ESP of which no HIP packet has announced the SPI.
     pub unknown: u64,
+    /// Fragments: they are not reassembled.
+    pub fragments: u64,
 }
 
 impl BetweenHits {
@@ -41,6 +43,10 @@ impl BetweenHits {
     /// Takes the next packet. Returns it with the HITs as addresses if it is one in ESP, in UDP or not, between known hosts.
     pub fn take(&mut self, packet: Packet) -> Option<Packet> {
         let packet = match &packet.payload {
+            Payload::Fragment(_) => {
+                self.counts.fragments += 1;
+                return None;
+            }
             Payload::Udp(udp) => match open(&packet, udp) {
                 Carried::Hip(packet) | Carried::Esp(packet) => packet,
                 Carried::KeepAlive | Carried::Nothing => return None,
