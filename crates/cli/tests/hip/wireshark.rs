@@ -50,14 +50,15 @@ fn check(capture: &Path, readdressed: &Path, keys: &str, esp: usize, via: &str) 
     let mut arguments = ["-o", "esp.enable_encryption_decode:TRUE"].map(str::to_owned).to_vec();
     arguments.extend(keys.lines().flat_map(|line| ["-o".to_owned(), format!("uat:esp_sa:{line}")]));
     let as_esp = ["-d".to_owned(), "udp.port==10500,udpencap".to_owned()];
+    // ICMP errors quote packets whose receiver has just gone.
     let count = |capture: &Path, filter: &str| {
+        let filter = &format!("({filter}) and not icmp");
         let all = arguments.iter().chain(&as_esp).map(String::as_str).chain(["-Y", filter]);
         tshark(capture, &all.collect::<Vec<_>>()).map(|found| found.lines().count()).unwrap()
     };
     let read = |capture| count(capture, "esp and (tcp.port == 5001 or icmpv6 or ipv6.nxt == 59 or esp.protocol == 59)");
     assert!(esp > 800, "{esp} packets, {via}");
-    // An ICMP error quotes a packet whose receiver has just gone.
-    assert_eq!([count(capture, "esp and not icmp"), count(readdressed, "esp")], [esp; 2], "{via}");
+    assert_eq!([count(capture, "esp"), count(readdressed, "esp")], [esp; 2], "{via}");
     assert_eq!([read(capture), read(readdressed)], [esp; 2], "{via}: all are decrypted");
     let segments = count(readdressed, "esp and tcp");
     assert!(segments > 800, "{segments} segments, {via}");
