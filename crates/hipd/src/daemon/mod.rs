@@ -269,7 +269,7 @@ impl Daemon {
         self.set_hosts(now, file.as_ref(), usable)?;
         self.left_out = left_out;
         self.identities.set_hold(settings.hold);
-        self.identities.own_mut().set_opportunistic(settings.is_opportunistic);
+        self.identities.own_mut().set_opportunistic(now, settings.is_opportunistic);
         self.settings = settings;
         self.identities.set_peers(now, &peers);
         tracing::info!(peers = peers.iter().count(), "peers read");
