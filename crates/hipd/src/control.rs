@@ -53,6 +53,16 @@ pub enum Request {
         /// The encapsulation of packets to it.
         via: Via,
     },
+    /// Asks for the state of a call. Without this question for 5 s, it ends.
+    CallState {
+        /// Its number.
+        number: u64,
+    },
+    /// Ends a call, and the association that it has opened unless the host is in the file of peers.
+    HangUp {
+        /// Its number.
+        number: u64,
+    },
     /// Ends all associations, and then the daemon.
     Down,
 }
@@ -72,7 +82,17 @@ pub enum Response {
         /// Its secret.
         secret: Secret,
     },
-    /// The invitation was not accepted.
+    /// The call has begun.
+    Calling {
+        /// Its number.
+        number: u64,
+    },
+    /// There is an association with the host that has answered the call.
+    Answered {
+        /// Its HIT.
+        hit: Ipv6Addr,
+    },
+    /// The invitation was not accepted, or the call not answered.
     Open,
     /// A host has accepted it.
     Joined {
@@ -81,7 +101,7 @@ pub enum Response {
         /// Its own invitation, as it has sent it.
         invitation: String,
     },
-    /// The invitation has ended.
+    /// The invitation or call has ended.
     Ended,
     /// The request was refused.
     Refused {

@@ -284,10 +284,14 @@ fn id(args: &IdArgs) -> Result<ExitCode, Failure> {
 fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
     check_name(&args.name).map_err(|error| wrong(&error))?;
     let via = args.via.map(Via::from);
+    // It ends when the daemon has read the file.
+    let _call;
     let (peer, found) = match (args.hit, args.opportunistic) {
         (_, Some(address)) => {
             let via = via.unwrap_or(Via::Udp);
-            let hit = opportunistic::call(&args.files.socket.socket, address, via)?;
+            let at = (&*args.files.directory.dir, &*args.files.socket.socket);
+            let (call, hit) = opportunistic::call(at, &args.name, address, via)?;
+            _call = call;
             (Peer::new(&args.name, hit, vec![address], via), None)
         }
         (Some(hit), None) => (Peer::new(&args.name, Hit(hit), args.addresses.clone(), via.unwrap_or(Via::Udp)), None),

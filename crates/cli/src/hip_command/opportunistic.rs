@@ -6,40 +6,66 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use holdover_hip::identity::Hit;
-use holdover_hipd::control::{self, Request};
-use holdover_hipd::files::{Via, check_address};
-use holdover_hipd::status::PeerStatus;
+use holdover_hipd::control::{self, ClientError, Request, Response};
+use holdover_hipd::files::{PeerError, Peers, Via, check_address};
 
 use super::{Failure, wrong};
 
-/// How often the daemon is asked, and how many times: 20 s in all, as long as an I1 is repeated on a bad path.
+/// How often the daemon is asked. It ends the call.
 const EVERY: Duration = Duration::from_millis(100);
-const MOST: usize = 200;
 
 /// What is printed beside the peer.
 pub(super) const WARNING: &str = "Nothing has proved that this is the host that was meant: compare the HIT with that which `holdover hip id` prints there.\n";
 
+/// A call of the daemon. With it ends its association, unless the host is in the file of peers and the daemon has read that.
+pub(super) struct Call<'a> {
+    socket: &'a Path,
+    number: u64,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // Without this the daemon ends it some seconds later.
+        let _ = control::ask(self.socket, &Request::HangUp { number: self.number });
+    }
+}
+
 /// Has the daemon call an address, and waits for the identity of the host that answers.
-pub(super) fn call(socket: &Path, address: IpAddr, via: Via) -> Result<Hit, Failure> {
+pub(super) fn call<'a>(
+    (directory, socket): (&Path, &'a Path),
+    name: &str,
+    address: IpAddr,
+    via: Via,
+) -> Result<(Call<'a>, Hit), Failure> {
     check_address(address).map_err(|error| wrong(&error))?;
-    let found = || -> Result<Option<PeerStatus>, Failure> {
-        let is_it =
-            |it: &PeerStatus| it.addresses.contains(&address) && matches!(it.state.as_str(), "ESTABLISHED" | "R2-SENT");
-        Ok(control::status(socket)?.peers.into_iter().find(is_it))
+    if let Some(taken) = Peers::read(directory)?.iter().find(|peer| peer.name == name) {
+        return Err(wrong(&PeerError::NameTaken { name: name.to_owned(), hit: taken.hit() }));
+    }
+    let Response::Calling { number } = control::ask(socket, &Request::Call { address, via })? else {
+        return Err(ClientError::unexpected::<Response>().into());
     };
-    if let Some(known) = found()?.and_then(|peer| peer.name) {
-        return Err(Failure { text: format!("at {address} there is {known}, which is a peer already"), status: 1 });
-    }
-    control::ask(socket, &Request::Call { address, via })?;
-    for _ in 0..MOST {
-        if let Some(hit) = found()?.and_then(|peer| peer.hit.parse().ok()) {
-            return Ok(Hit(hit));
+    let call = Call { socket, number };
+    loop {
+        match control::ask(socket, &Request::CallState { number })? {
+            Response::Open => sleep(EVERY),
+            Response::Answered { hit } => {
+                let hit = Hit(hit);
+                return match Peers::read(directory)?.iter().find(|peer| peer.hit() == hit) {
+                    Some(known) => {
+                        let text = format!("at {address} there is {}, which is a peer already", known.name);
+                        Err(Failure { text, status: 1 })
+                    }
+                    None => Ok((call, hit)),
+                };
+            }
+            Response::Ended => {
+                let text = format!(
+                    "no host has answered at {address}: opportunistic mode has to be enabled there, too ([opportunistic] in hip.toml), and this host be a peer there, or unknown ones be \
+                     accepted (holdover hip up --accept-unknown)"
+                );
+                return Err(Failure { text, status: 1 });
+            }
+            _ => return Err(ClientError::unexpected::<Response>().into()),
         }
-        sleep(EVERY);
     }
-    let text = format!(
-        "no host has answered at {address}: opportunistic mode has to be enabled there, too ([opportunistic] in hip.toml), and this host be a peer there, or unknown ones be \
-         accepted (holdover hip up --accept-unknown)"
-    );
-    Err(Failure { text, status: 1 })
 }

@@ -99,9 +99,15 @@ impl Host {
         fs::write(self.directory.join(name), text).unwrap();
     }
 
-    /// The daemon reads its files again, as `systemctl reload` has it do.
+    /// The daemon reads its files again, as `systemctl reload` has it do, and has read them then.
     pub(crate) fn reload(&mut self) {
+        let read = |log: &str| log.matches("peers read").count();
+        let (before, patience) = (read(&self.log()), Instant::now() + PATIENCE);
         self.daemon.as_mut().expect("a daemon").signal(rustix::process::Signal::HUP).unwrap();
+        while read(&self.log()) == before {
+            assert!(Instant::now() < patience, "the files are not read: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -27,6 +27,8 @@ pub(crate) const TESTS: &[Test] = &[
         "strangers_do_not_send_with_the_identity_of_the_host_that_forwards",
         strangers_do_not_send_with_the_identity_of_the_host_that_forwards,
     ),
+    ("nothing_for_peers_leaves_in_the_clear_after_a_kill", nothing_for_peers_leaves_in_the_clear_after_a_kill),
+    ("peers_talk_with_the_rule_of_the_local_table_moved", peers_talk_with_the_rule_of_the_local_table_moved),
     ("damaged_packets_do_not_reach_peers", damaged_packets_do_not_reach_peers),
     ("errors_of_guests_do_not_reach_peers", errors_of_guests_do_not_reach_peers),
     ("packets_for_hosts_without_a_route_are_dropped", packets_for_hosts_without_a_route_are_dropped),
@@ -348,41 +350,108 @@ fn rules_about_forwarded(namespace: &Namespace) -> Vec<String> {
         String::from_utf8(output.stdout).unwrap()
     };
     let all = [list("-4"), list("-6")].concat();
-    all.lines().filter(|line| line.starts_with("7404:") || line.starts_with("7405:")).map(str::to_owned).collect()
+    let own = |line: &&str| ["7400:", "7404:", "7405:", "7406:"].iter().any(|it| line.starts_with(it));
+    all.lines().filter(own).map(str::to_owned).collect()
+}
+
+/// Changes rules, in both versions.
+fn change_rules(namespace: &Namespace, words: &str) {
+    for family in ["-4", "-6"] {
+        let mut command = Command::new("ip");
+        command.args([family, "rule"]).args(words.split(' '));
+        assert!(namespace.enter(|| command.status().unwrap().success()).unwrap(), "ip {family} rule {words}");
+    }
 }
 
 // Claim: A stranger behind a host that forwards, with that host's HIT or IPv4 address as source, reaches no peer; the host itself does. The rules
 // for this end with the daemon, and after `kill -9` with the next one.
 fn strangers_do_not_send_with_the_identity_of_the_host_that_forwards() {
     let (place, site) = (Place::new("forwarded"), Site::new(None));
+    // Else Linux drops IPv4 packets with its own addresses by itself.
+    site.network.mobile.enter(|| std::fs::write("/proc/sys/net/ipv4/conf/all/accept_local", "1").unwrap()).unwrap();
     let [mut router, server] = site.daemons(&place, &[], ["", ""]);
-    let (peer, hit) = (&site.network.server, IpAddr::from(server.hit()));
-    let (own, lsi) = (IpAddr::from(router.hit()), IpAddr::from(router.lsi_of("server")));
-    let forwards = |from: &Namespace, within| with_address(from, own, || arrives(from, own, peer, hit, within));
+    let peer = &site.network.server;
+    let own = [IpAddr::from([198, 18, 0, 1]), router.hit().into()];
+    let peers = [IpAddr::from(router.lsi_of("server")), server.hit().into()];
+    let forwards = |from: &Namespace, version: usize, within| {
+        with_address(from, own[version], || arrives(from, own[version], peer, peers[version], within))
+    };
     let nothing_is_forwarded = || {
-        for dst in [hit, lsi] {
+        for version in [0, 1] {
+            let dst = peers[version];
             assert!(arrives(&site.network.mobile, any_for(dst), peer, dst, PATIENCE), "the host itself, to {dst}");
-        }
-        for from in [&site.printer, &site.guest] {
-            assert!(!forwards(from, SILENCE));
-            let forged = IpAddr::from([198, 18, 0, 1]);
-            assert!(!with_address(from, forged, || arrives(from, forged, peer, lsi, SILENCE)));
+            for from in [&site.printer, &site.guest] {
+                assert!(!forwards(from, version, SILENCE), "version {version}");
+            }
         }
     };
     nothing_is_forwarded();
     let installed = rules_about_forwarded(&site.network.mobile);
-    assert_eq!(installed.len(), 4, "{installed:?}");
+    assert_eq!(installed.len(), 8, "{installed:?}");
     router.kill();
     router.up("");
     assert_eq!(rules_about_forwarded(&site.network.mobile), installed, "none twice");
     nothing_is_forwarded();
     // It is the rule that drops them.
-    let mut command = Command::new("ip");
-    command.args(["-6", "rule", "del", "pref", "7405"]);
-    assert!(site.network.mobile.enter(|| command.status().unwrap().success()).unwrap());
-    assert!(forwards(&site.printer, PATIENCE));
+    change_rules(&site.network.mobile, "del pref 7406");
+    for version in [0, 1] {
+        assert!(forwards(&site.printer, version, PATIENCE), "version {version}");
+    }
     router.down();
     assert_eq!(rules_about_forwarded(&site.network.mobile), [""; 0]);
+}
+
+/// The device and its routes go with the daemon, the rules stay.
+// Claim: After `kill -9` of the daemon this host's packets for peers are refused, and do not leave in the clear by a default route, until the next
+// daemon runs.
+fn nothing_for_peers_leaves_in_the_clear_after_a_kill() {
+    let (place, site) = (Place::new("killed"), Site::new(None));
+    let [mut router, server] = site.daemons(&place, &[], ["", ""]);
+    let host = &site.network.mobile;
+    // Default routes in both versions.
+    site.network.attach(&LTE_V6);
+    let peers = [IpAddr::from(router.lsi_of("server")), server.hit().into()];
+    let sends = |dst| {
+        let socket = host.enter(|| UdpSocket::bind((any_for(dst), 0)).unwrap()).unwrap();
+        socket.send_to(b"hello", (dst, 9)).map_err(|error| error.kind())
+    };
+    router.kill();
+    for dst in peers {
+        let refused = sends(dst);
+        assert!(
+            matches!(refused, Err(ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable)),
+            "{dst}: {refused:?}"
+        );
+    }
+    router.up("");
+    for dst in peers {
+        assert!(arrives(host, any_for(dst), &site.network.server, dst, PATIENCE), "{dst}");
+    }
+    // It is the rules that refuse them.
+    router.kill();
+    change_rules(host, "del pref 7405");
+    change_rules(host, "del pref 7406");
+    assert_eq!(peers.map(sends), [Ok(5); 2]);
+}
+
+/// The kernel's documentation of VRFs moves this rule.
+// Claim: Peers reach this host, and hosts behind it, also where the rule of the kernel's local table is behind the daemon's.
+fn peers_talk_with_the_rule_of_the_local_table_moved() {
+    let (place, site) = (Place::new("local-moved"), Site::new(None));
+    let (host, peer) = (&site.network.mobile, &site.network.server);
+    change_rules(host, "add pref 32765 table local");
+    change_rules(host, "del pref 0");
+    let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1)], ["", ""]);
+    let own = [IpAddr::from(server.lsi_of("router")), router.hit().into()];
+    let peers = [IpAddr::from(router.lsi_of("server")), server.hit().into()];
+    for version in [0, 1] {
+        assert!(arrives(host, ANY[version], peer, peers[version], PATIENCE), "to the peer, version {version}");
+        assert!(arrives(peer, ANY[version], host, own[version], PATIENCE), "from the peer, version {version}");
+    }
+    echoes(&site.printer, peer, ANY[1], peers[1]);
+    // It is the rule that lets them in.
+    change_rules(host, "del pref 7400");
+    assert!(!arrives(peer, ANY[1], host, own[1], SILENCE));
 }
 
 // Claim: Connections of a host without HIP continue when its proxy is killed and restarted in another network. Meanwhile, and

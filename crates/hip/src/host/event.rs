@@ -179,6 +179,15 @@ pub enum Event {
         /// The data that the peer has sent with it.
         data: bytes::Bytes,
     },
+    /// A host has answered an I1 without a receiver ([`super::Host::connect_opportunistic`]).
+    Answered {
+        /// The host, which is the peer of an exchange now.
+        peer: Hit,
+        /// The number of the I1.
+        call: u64,
+        /// Whether it has no association with this host yet.
+        is_new: bool,
+    },
     /// The peer has sent NOTIFY. Its signature was verified.
     Notified {
         /// The peer.

@@ -121,12 +121,7 @@ impl Association {
         {
             return Err(Dropped::Stale);
         }
-        let identity = read_identity(&r1.packet, self.peer)?;
-        let signature = find!(r1.packet, HipSignature2).ok_or(missing(kind::HIP_SIGNATURE_2))?;
-        let covered = r1.covered_by_signature_2().ok_or(missing(kind::HIP_SIGNATURE_2))?;
-        if !identity.verify(&covered, signature) {
-            return Err(Dropped::Signature);
-        }
+        let identity = identity_of_r1(r1, self.peer)?;
         // An R1 of an earlier generation is a replay, unless the peer's counter was reset (RFC 7401 section 4.1.4). In I2-SENT only a newer
         // one is of use, unless this host has asked for one (section 6.8).
         let counter = find!(r1.packet, R1Counter).map(|it| it.counter);
@@ -328,6 +323,14 @@ pub(super) fn i1(local: &Local, peer: Hit) -> Builder {
     // A list of at most 256 numbers always fits.
     let _ = i1.push(&Parameter::DhGroupList(groups));
     i1
+}
+
+/// The identity in an R1, if it is that of `hit` and has signed the R1.
+pub(super) fn identity_of_r1(r1: &Received, hit: Hit) -> Result<HostIdentity, Dropped> {
+    let identity = read_identity(&r1.packet, hit)?;
+    let signature = find!(r1.packet, HipSignature2).ok_or(missing(kind::HIP_SIGNATURE_2))?;
+    let covered = r1.covered_by_signature_2().ok_or(missing(kind::HIP_SIGNATURE_2))?;
+    if identity.verify(&covered, signature) { Ok(identity) } else { Err(Dropped::Signature) }
 }
 
 /// The identity in HOST_ID, if it is that of `hit`.

@@ -328,6 +328,58 @@ fn opportunistic_mode() {
     }
 }
 
+/// An answer to an I1 that was given up, or after the mode was switched off, opens nothing.
+#[test]
+fn answers_to_calls_that_have_ended_are_not_accepted() {
+    let config = HostConfig { opportunistic: true, ..quick() };
+    let target = address("198.51.100.2");
+    for switched_off in [false, true] {
+        let mut world = World::pair(61, Network::CLEAN, &config);
+        let call = world.hosts[0].connect_opportunistic(world.now, target).unwrap();
+        if switched_off {
+            world.hosts[0].set_opportunistic(false);
+        } else {
+            world.hosts[0].cancel_opportunistic(call);
+        }
+        world.run_for(Duration::from_secs(90));
+        let r1_is_dropped = (0, Dropped::State { state: State::Unassociated });
+        assert!(world.dropped.contains(&r1_is_dropped), "{:?}", world.dropped);
+        assert_eq!(states(&world), (State::Unassociated, State::Unassociated));
+        assert_eq!(world.hosts[0].poll_timeout(), None);
+    }
+}
+
+/// What is known of a peer without an association stays when it answers an I1 without a receiver: its addresses, and the counter of its R1s.
+#[test]
+fn a_known_peer_that_answers_a_call_keeps_its_state() {
+    let config = HostConfig { opportunistic: true, r1_counter: 1000, ..quick() };
+    let (target, other) = (address("198.51.100.2"), address("2001:db8::99"));
+    let mut world = World::pair(62, Network::CLEAN, &config);
+    let peer = world.hit(1);
+    world.hosts[0].add_peer(peer, &[other]);
+    let call = world.hosts[0].connect_opportunistic(world.now, target).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.hosts[0].state(peer), State::Established);
+    assert!(world.has_event(0, |event| *event == Event::Answered { peer, call, is_new: true }), "{:?}", world.events);
+    let own = address("2001:db8::1");
+    assert_eq!(world.hosts[0].locators_towards(peer, &[own]), [own], "the peer's other address is known");
+    // An associated peer that answers from its verified address is told as such, and keeps its association.
+    let call = world.hosts[0].connect_opportunistic(world.now, target).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert!(world.has_event(0, |event| *event == Event::Answered { peer, call, is_new: false }), "{:?}", world.events);
+    assert_eq!(world.hosts[0].state(peer), State::Established);
+    world.hosts[0].close(world.now, peer).unwrap();
+    world.run_for(Duration::from_secs(600));
+    assert_eq!(world.hosts[0].state(peer), State::Unassociated);
+    // A host with lower counters: the R1s are replays, or the counter was reset.
+    world.restart(1, Algorithm::Ed25519, 62 + 1_000_003, 1, &HostConfig { r1_counter: 1, ..config });
+    let call = world.hosts[0].connect_opportunistic(world.now, target).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert!(world.dropped.contains(&(0, Dropped::Stale)), "{:?}", world.dropped);
+    assert!(!world.has_event(0, |event| matches!(event, Event::Answered { call: it, .. } if *it == call)));
+    assert_eq!(world.hosts[0].state(peer), State::Unassociated);
+}
+
 /// A complete association in Wireshark's view: nothing malformed, every checksum correct.
 #[test]
 fn tshark_finds_no_malformed_packet_in_an_association() {

@@ -71,7 +71,7 @@ impl Core {
 
     /// The port to which a packet to an address of a peer goes in UDP, if its path requires that.
     pub(super) fn way(&mut self, now: Instant, peer: Hit, dst: IpAddr, way: Option<Option<u16>>) -> Option<u16> {
-        let called = self.called.iter().find(|(address, _)| *address == dst).and_then(|(_, port)| *port);
+        let called = self.calls.port(dst);
         let state = self.peers.get_mut(&peer);
         let way = way.unwrap_or_else(|| state.as_ref().map_or(called, |state| state.port(dst)));
         if let (Some(_), Some(state)) = (way, state) {
@@ -134,6 +134,12 @@ impl Core {
             }
             Event::Nominated { between: (_, address), port, .. } => {
                 self.peers.entry(hit).or_default().set_port(*address, Some(*port));
+            }
+            Event::Answered { call, is_new, .. } => {
+                self.calls.note_answered(*call, hit, *is_new);
+                if let (true, Some((_, src, port))) = (*is_new, came) {
+                    self.peers.entry(hit).or_default().set_port(src, port);
+                }
             }
             Event::Joined { invitation, data, .. } => self.offers.note_joined(*invitation, hit, data),
             Event::Registered { .. } => {
@@ -241,6 +247,7 @@ const fn peer_of(event: &Event) -> &Hit {
         | Event::RegistrationFailed { peer, .. }
         | Event::PeerCandidate { peer, .. }
         | Event::Nominated { peer, .. }
+        | Event::Answered { peer, .. }
         | Event::ChecksFailed { peer }
         | Event::GaveUp { peer }
         | Event::Joined { peer, .. }

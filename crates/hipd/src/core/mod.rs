@@ -10,6 +10,7 @@
 //! caller's, who may do it on several threads: [`Core::poll_network`] and [`Core::handle_network`] do it at once.
 
 mod between_hits;
+mod calls;
 mod config;
 mod data;
 mod encapsulation;
@@ -37,6 +38,8 @@ use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use rand_core::CryptoRng;
 
 pub use self::between_hits::{BetweenHits, BetweenHitsCounts};
+pub use self::calls::CallState;
+use self::calls::Calls;
 pub use self::config::CoreConfig;
 pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
@@ -49,14 +52,11 @@ use self::path_order::InAll;
 use self::peer::PeerState;
 use self::translation::Translation;
 pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
-use crate::files::{Peer, Peers, Serves, Via};
+use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PathStatus, PeerStatus};
 
 /// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
-
-/// The most addresses that were called opportunistically and whose encapsulation is remembered.
-const MOST_CALLED: usize = 64;
 
 /// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,8 +84,7 @@ pub struct Core {
     notes: VecDeque<Note>,
     counters: Counters,
     offers: Offers,
-    /// The addresses of exchanges with whatever host answers there, and the port of their packets in UDP.
-    called: VecDeque<(IpAddr, Option<u16>)>,
+    calls: Calls,
     /// All associations are ending, and no new ones are opened.
     is_ending: bool,
 }
@@ -106,7 +105,7 @@ impl Core {
             notes: VecDeque::new(),
             counters: Counters::default(),
             offers: Offers::default(),
-            called: VecDeque::new(),
+            calls: Calls::default(),
             is_ending: false,
         }
     }
@@ -305,26 +304,6 @@ impl Core {
         result
     }
 
-    /// Whether this host calls, and answers, hosts that do not know each other's HITs (RFC 7401 section 4.1.8).
-    pub const fn set_opportunistic(&mut self, is_on: bool) {
-        self.host.set_opportunistic(is_on);
-    }
-
-    /// Opens an association with whatever host answers at an address.
-    ///
-    /// # Errors
-    /// [`CommandError`] if opportunistic mode is off, or there is no address of this host to call from.
-    pub fn connect_opportunistic(&mut self, now: Instant, address: IpAddr, via: Via) -> Result<(), CommandError> {
-        self.host.connect_opportunistic(now, address)?;
-        self.called.retain(|(at, _)| *at != address);
-        if self.called.len() >= MOST_CALLED {
-            self.called.pop_front();
-        }
-        self.called.push_back((address, (via == Via::Udp).then_some(PORT)));
-        self.collect(now, None);
-        Ok(())
-    }
-
     /// Ends all associations, and opens no more.
     pub fn close_all(&mut self, now: Instant) {
         self.is_ending = true;
@@ -375,6 +354,7 @@ impl Core {
         }
         let due = |peer: &PeerState| peer.poll_timeout().is_some_and(|at| at <= now);
         self.end_offers(now);
+        self.end_calls(now);
         for hit in self.peers.iter().filter(|(_, peer)| due(peer)).map(|(&hit, _)| hit).collect::<Vec<_>>() {
             let Some(peer) = self.peers.get_mut(&hit) else { continue };
             if peer.contact.take_announce(now) {
@@ -428,7 +408,7 @@ impl Core {
     /// The next deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let peers = self.peers.values().filter_map(PeerState::poll_timeout);
-        peers.chain(self.host.poll_timeout()).chain(self.offers.poll_timeout()).min()
+        peers.chain(self.host.poll_timeout()).chain(self.offers.poll_timeout()).chain(self.calls.poll_timeout()).min()
     }
 
     /// Keeps translators' bindings between this host and a peer alive.

@@ -49,6 +49,7 @@ pub(super) fn write_down(host: Option<&str>, note: &Note) {
         Event::ChecksFailed { peer } => {
             tracing::warn!(%peer, "no connectivity check was answered; data goes through a relay, if one forwards it");
         }
+        Event::Answered { peer, call, .. } => tracing::info!(%peer, call, "this host has answered"),
         Event::Joined { peer, invitation, .. } => {
             tracing::info!(%peer, invitation, "the peer has accepted the invitation")
         }

@@ -104,7 +104,7 @@ pub struct Daemon {
     identities: Identities,
     setup: Setup,
     device: Device,
-    _forwarded_rules: Option<ForwardedRules>,
+    _forwarded_rules: ForwardedRules,
     proxy: Option<Proxy>,
     /// Hosts of the proxy without effect, with the reasons.
     left_out: BTreeMap<String, String>,
@@ -173,9 +173,6 @@ impl Daemon {
         let own: Vec<(IpAddr, u8)> = [(keys.hit().0.into(), HIT_PREFIX_LEN)].into_iter().chain(own).collect();
         let forwarded_rules = ForwardedRules::install(setup.lsis);
         let device = Device::open(&setup.interface, &setup, &own)?;
-        if let Err(error) = &forwarded_rules {
-            tracing::warn!(%error, "if this host forwards, others can send to peers with its identity (no ip rule)");
-        }
         drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))?;
         let addresses = Addresses::open().map_err(DaemonError::Addresses)?;
         let (mut r1_counter_file, r1_counter) = open_r1_counter(&setup.directory);
@@ -199,7 +196,7 @@ impl Daemon {
         let mut daemon = Self {
             identities,
             device,
-            _forwarded_rules: forwarded_rules.ok(),
+            _forwarded_rules: forwarded_rules,
             proxy: None,
             left_out: BTreeMap::new(),
             sockets,
@@ -272,7 +269,7 @@ impl Daemon {
         self.set_hosts(now, file.as_ref(), usable)?;
         self.left_out = left_out;
         self.identities.set_hold(settings.hold);
-        self.identities.own_mut().set_opportunistic(settings.is_opportunistic);
+        self.identities.own_mut().set_opportunistic(now, settings.is_opportunistic);
         self.settings = settings;
         self.identities.set_peers(now, &peers);
         tracing::info!(peers = peers.iter().count(), "peers read");

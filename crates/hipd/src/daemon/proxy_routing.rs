@@ -8,7 +8,6 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::ops::RangeInclusive;
 
 use holdover_host::Requests;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
@@ -19,7 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::core::LsiPrefix;
 
 /// The table of routes for hosts, and the first priority of rules: RFC 7401.
-const TABLE: u32 = 7401;
+pub(super) const TABLE: u32 = 7401;
 const TO_PEERS: u32 = TABLE;
 const FROM_PEERS: u32 = TABLE + 1;
 pub(super) const FORGED: u32 = TABLE + 2;
@@ -103,7 +102,7 @@ impl Routing {
 
     /// Removes all rules and routes, also those of an earlier daemon.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.kernel.remove_rules(&(TO_PEERS..=FORGED))?;
+        self.kernel.remove_rules(&[TO_PEERS, FROM_PEERS, FORGED])?;
         for family in FAMILIES {
             let mut every = RouteMessage::default();
             every.header.address_family = family;
@@ -124,14 +123,21 @@ impl Kernel {
     }
 
     /// Removes the rules of these priorities, also those of an earlier daemon.
-    pub(super) fn remove_rules(&mut self, priorities: &RangeInclusive<u32>) -> io::Result<()> {
-        for family in FAMILIES {
-            let mut every = RuleMessage::default();
-            every.header.family = family;
-            let rules = self.requests.request(RouteNetlinkMessage::GetRule(every), NLM_F_DUMP)?;
-            for rule in rules.into_iter().filter_map(|rule| own_rule(rule, priorities)) {
-                self.remove(RouteNetlinkMessage::DelRule(rule))?;
-            }
+    pub(super) fn remove_rules(&mut self, priorities: &[u32]) -> io::Result<()> {
+        FAMILIES.into_iter().try_for_each(|family| self.remove_rules_of(family, priorities))
+    }
+
+    /// The same in one address family.
+    pub(super) fn remove_rules_of(&mut self, family: AddressFamily, priorities: &[u32]) -> io::Result<()> {
+        let mut every = RuleMessage::default();
+        every.header.family = family;
+        let rules = match self.requests.request(RouteNetlinkMessage::GetRule(every), NLM_F_DUMP) {
+            // A kernel without rules has none to remove.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => return Ok(()),
+            rules => rules?,
+        };
+        for rule in rules.into_iter().filter_map(|rule| own_rule(rule, priorities)) {
+            self.remove(RouteNetlinkMessage::DelRule(rule))?;
         }
         Ok(())
     }
@@ -156,7 +162,7 @@ impl Kernel {
 impl Drop for Routing {
     fn drop(&mut self) {
         // The rule and the route that refuse hosts' packets to peers stay.
-        if let Err(error) = self.kernel.remove_rules(&(FROM_PEERS..=FORGED)) {
+        if let Err(error) = self.kernel.remove_rules(&[FROM_PEERS, FORGED]) {
             tracing::warn!(%error, "rules of the proxy stay (ip rule, table {TABLE})");
         }
     }
@@ -223,11 +229,11 @@ pub(super) fn family(prefix: Prefix) -> AddressFamily {
     if prefix.network.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-fn own_rule(answer: RouteNetlinkMessage, priorities: &RangeInclusive<u32>) -> Option<RuleMessage> {
+fn own_rule(answer: RouteNetlinkMessage, priorities: &[u32]) -> Option<RuleMessage> {
     let RouteNetlinkMessage::NewRule(rule) = answer else { return None };
     let has = |wanted: &RuleAttribute| rule.attributes.contains(wanted);
     let is_own = has(&RuleAttribute::Protocol(PROTOCOL))
-        && priorities.clone().any(|priority| has(&RuleAttribute::Priority(priority)));
+        && priorities.iter().any(|&priority| has(&RuleAttribute::Priority(priority)));
     is_own.then_some(rule)
 }
 

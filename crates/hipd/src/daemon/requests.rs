@@ -9,7 +9,7 @@ use holdover_host::control_line;
 
 use super::Daemon;
 use crate::control::{Request, Response};
-use crate::core::{Core, InvitationState, MAX_OPEN};
+use crate::core::{CallState, Core, InvitationState, MAX_OPEN};
 use crate::files::Via;
 use crate::invitation::Secret;
 
@@ -40,6 +40,15 @@ impl Daemon {
             }
             Request::Join { hit, secret, own } => self.join(now, Hit(hit), &secret, own),
             Request::Call { address, via } => call(self.identities.own_mut(), now, address, via),
+            Request::CallState { number } => match self.identities.own_mut().call_state(now, number) {
+                CallState::Open => Response::Open,
+                CallState::Answered(peer) => Response::Answered { hit: peer.0 },
+                CallState::Ended => Response::Ended,
+            },
+            Request::HangUp { number } => {
+                self.identities.own_mut().hang_up(now, number);
+                Response::Done
+            }
             Request::Invite { valid_s } => invite(self.identities.own_mut(), now, valid_s),
             Request::Invitation { number } => invitation(self.identities.own_mut(), now, number),
             Request::Withdraw { number } => {
@@ -62,8 +71,8 @@ impl Daemon {
 }
 
 fn call(core: &mut Core, now: Instant, address: IpAddr, via: Via) -> Response {
-    match core.connect_opportunistic(now, address, via) {
-        Ok(()) => Response::Done,
+    match core.call(now, address, via) {
+        Ok(number) => Response::Calling { number },
         Err(CommandError::Opportunistic) => Response::Refused {
             message:
                 "opportunistic mode is off, or 64 calls are open: [opportunistic] enabled = true in hip.toml, and \

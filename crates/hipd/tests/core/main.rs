@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests")]
 
+mod calls;
 mod clock_jumps;
 mod invitation;
 mod lost_keys;
