@@ -103,11 +103,16 @@ impl Host {
     pub(crate) fn reload(&mut self) {
         let read = |log: &str| log.matches("peers read").count();
         let (before, patience) = (read(&self.log()), Instant::now() + PATIENCE);
-        self.daemon.as_mut().expect("a daemon").signal(rustix::process::Signal::HUP).unwrap();
+        self.hang_up();
         while read(&self.log()) == before {
             assert!(Instant::now() < patience, "the files are not read: {}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The same for files that it may refuse.
+    pub(crate) fn hang_up(&mut self) {
+        self.daemon.as_mut().expect("a daemon").signal(rustix::process::Signal::HUP).unwrap();
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

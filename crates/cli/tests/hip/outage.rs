@@ -165,7 +165,7 @@ fn without_the_hold_connections_end() {
     assert_eq!(server, Err(Some(waited)), "the other end is held");
     // An invalid file changes nothing, and says why.
     mobile.write("hip.toml", "[user_timeout]\nhold = \"1 ms\"\n");
-    mobile.reload();
+    mobile.hang_up();
     let patience = Instant::now() + PATIENCE;
     while !mobile.log().contains("is not between 1 s and 24 days") {
         assert!(Instant::now() < patience, "{}", mobile.log());
