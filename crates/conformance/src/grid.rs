@@ -125,7 +125,7 @@ pub trait GridPlace: Copy + Ord + Display + Send + Sync {
     /// Whether its runs have bounds to meet. The others are for comparison.
     fn has_bounds(self) -> bool;
 
-    /// Whether its runs wait for minutes. They take no part in the number of concurrent runs, and begin [`WAITING_APART`] one after another.
+    /// Whether its runs wait for minutes. They take no part in the number of concurrent runs, and begin ten seconds apart.
     fn waits(self) -> bool {
         false
     }
