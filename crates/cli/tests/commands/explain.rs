@@ -247,6 +247,7 @@ fn errors_under_json_are_json_for_every_command() {
         ("gateway demo", "--cluster 1", 2, "expected a whole number from 2 to 8"),
         ("gateway mobiles", "--socket no.sock", 1, "no.sock"),
         ("gateway status", "--socket no.sock", 1, "no.sock"),
+        ("hip between-hits", "nowhere.pcap --out hits.pcap", 1, "nowhere.pcap"),
         ("hip id", "--dir nowhere", 1, "nowhere"),
         ("hip peer add", "peer no-hit", 2, "no-hit"),
         ("hip peer list", "--dir short.toml", 1, "short.toml"),

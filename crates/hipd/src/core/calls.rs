@@ -135,6 +135,7 @@ impl Core {
         let Some(Call { answer: Some((peer, true)), .. }) = self.calls.0.remove(&number) else { return };
         if !self.peers.get(&peer).is_some_and(PeerState::is_configured) {
             self.host.remove_peer(now, peer);
+            self.forget_peer(peer);
         }
     }
 }

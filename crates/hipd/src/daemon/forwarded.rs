@@ -33,6 +33,10 @@ impl ForwardedRules {
     /// (`CONFIG_IP_MULTIPLE_TABLES`, `CONFIG_IPV6_MULTIPLE_TABLES`). For each address family without them a warning is logged.
     pub(super) fn install(lsis: Option<LsiPrefix>) -> Self {
         let installed = Self(());
+        // Also those for LSIs, if this daemon has none.
+        if let Ok(mut kernel) = Kernel::open() {
+            let _ = kernel.remove_rules(&PRIORITIES);
+        }
         for prefix in [Some(HITS), lsis.map(Prefix::of)].into_iter().flatten() {
             if let Err(error) = install_for(prefix) {
                 let to = if prefix.network.is_ipv4() { "LSIs" } else { "HITs" };

@@ -23,7 +23,8 @@ use crate::codec::{Builder, HipPacket, Parameter, RelayAddress, map};
 const MOST_REPEATED_PER_S: u32 = 20;
 
 impl Association {
-    /// Whether a packet is a connectivity check, or the controlled host's answer to a nomination, and both hosts have agreed on checks.
+    /// Whether a packet is a connectivity check, or the controlled host's answer to a nomination, and both hosts have agreed on checks. A test of
+    /// the path through a relay has the keys' SPIs as well (`Association::check_paths`).
     pub(in crate::host) fn is_check(&self, packet: &HipPacket, arrival: Arrival) -> bool {
         let is_check = |it: &Parameter| matches!(it, Parameter::CandidatePriority(_) | Parameter::Nominate);
         self.connectivity.role.is_some()
@@ -31,6 +32,7 @@ impl Association {
             && packet.parameters.iter().any(is_check)
             && find!(packet, EchoRequestSigned).is_some()
             && find!(packet, LocatorSet).is_none()
+            && find!(packet, EspInfo).is_none()
     }
 
     /// The next deadline of [`Self::run_checks`].
