@@ -22,7 +22,7 @@ def dashboard(request):
 
 
 def test_there_is_one_for_each_daemon_with_metrics():
-    assert [path.stem for path in DASHBOARDS] == ["holdover-agent", "holdover-gateway"]
+    assert [path.stem for path in DASHBOARDS] == ["holdover-agent", "holdover-gateway", "holdover-hip"]
 
 
 def test_a_dashboard_fits_the_schema_of_the_part_of_the_model_that_it_uses(dashboard):
