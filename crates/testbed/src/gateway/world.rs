@@ -307,10 +307,12 @@ pub(super) fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(),
     Ok(namespace.enter(ask)?.map(drop)?)
 }
 
-/// The same for all interfaces of a namespace, so that its first packet passes.
+/// The same for all interfaces of a namespace that are up, so that its first packet passes. Tunnels that the kernel adds to each namespace, as
+/// `sit0`, have no carrier to ask for, and are down.
 pub(super) fn know_carriers(namespace: &Namespace) -> Result<(), WorldError> {
     let links = inside(namespace, Netlink::links)?;
-    links.iter().try_for_each(|link| know_carrier(namespace, &link.name))
+    let mut up = links.iter().filter(|link| link.is_up && link.name != "lo");
+    up.try_for_each(|link| know_carrier(namespace, &link.name))
 }
 
 pub(super) fn inside<T: Send>(
